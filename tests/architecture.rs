@@ -347,8 +347,11 @@ fn only_the_kernel_adapter_knows_fuser() {
 
 #[test]
 fn what_a_request_does_knows_no_transport() {
-    const NEUTRAL: [&str; 11] = [
+    const NEUTRAL: [&str; 14] = [
         "operations",
+        "operations/attributes",
+        "operations/contents",
+        "operations/names",
         "overlay",
         "askers",
         "entries",

@@ -4,15 +4,20 @@
 //! that it was made on and the one that it came from. Both names follow a renamed branch: at once
 //! if tine renames it, at the next look if git does ([`follow`]).
 
+mod deletion;
+mod renames;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
+pub use self::deletion::{DeletedBranch, remove};
+use self::renames::note_renamed;
+pub use self::renames::{follow, note_head, rename_in};
 use super::changeset::{self, Blobs};
 use super::fork_point::fork_point;
-use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
-use tine_git::{BranchTip, Checkout, Distance, GitError, Head, ObjectId, Repository};
+use tine_git::{BranchTip, Checkout, Distance, ObjectId, Repository};
 use tine_store::assume_branches;
 use tine_store::{ForkName, ForkRecord, Store};
 
@@ -63,21 +68,6 @@ pub struct Start {
     pub commit_id: ObjectId,
     /// True if the point's view differs from the commit's tree.
     pub is_uncommitted: bool,
-}
-
-/// Branch that was deleted.
-#[derive(Debug, Clone)]
-pub struct DeletedBranch {
-    /// Short name of the branch.
-    pub branch: String,
-    /// Commit that it was at.
-    pub commit_id: ObjectId,
-    /// Entry of `tine recover` that restores it.
-    ///
-    /// `None`: something else reaches its commits.
-    pub recover: Option<u64>,
-    /// Full name of the ref behind it, if it was an alias.
-    pub alias_of: Option<String>,
 }
 
 /// All checkouts and fork records of a store, at one moment.
@@ -243,24 +233,6 @@ impl<'s> BranchUsage<'s> {
         }
     }
 
-    /// Refuses if deleting the branch would leave a checkout without one.
-    ///
-    /// Deleting an alias keeps the branch behind it.
-    fn refuse_deletion(&self, name: &str) -> Result<(), ChangeError> {
-        if self.repository.alias_of(name).is_none() {
-            return self.refuse_held(name);
-        }
-        let full_name = full_name(name.as_bytes());
-        let mut checkouts = self.checkouts.iter();
-        match checkouts.find(|checkout| checkout.named.as_deref() == Some(&full_name)) {
-            None => Ok(()),
-            Some(checkout) => Err(ChangeError::BranchHeld {
-                branch: name.to_owned(),
-                holder: self.holder_at(checkout),
-            }),
-        }
-    }
-
     /// Refuses if several checkouts have the branch.
     ///
     /// It would move, and only one of them would follow. A checkout whose directory is gone does
@@ -286,72 +258,6 @@ impl<'s> BranchUsage<'s> {
                 holders,
             }),
         }
-    }
-
-    /// Deletes branches (short names), all or none.
-    ///
-    /// Without `force`, a branch is refused if commits would be lost. With it, such commits become
-    /// an entry of `tine recover`.
-    ///
-    /// # Errors
-    /// [`ChangeError::NoSuchBranch`], [`ChangeError::BranchHeld`],
-    /// [`ChangeError::BranchNotMerged`], and the errors of writing refs.
-    pub fn delete(&self, names: &[String], force: bool) -> Result<Vec<DeletedBranch>, ChangeError> {
-        let _removing = self.store.removing_branches();
-        let mut going: BTreeMap<&str, ObjectId> = BTreeMap::new();
-        for name in names {
-            going.insert(name, existing(self.repository, name)?);
-            self.refuse_deletion(name)?;
-        }
-        let without: Vec<&str> = going.keys().copied().collect();
-        let mut lost = BTreeSet::new();
-        for (name, tip) in &going {
-            let behind = self.repository.branch_behind(name);
-            if behind != *name && !going.contains_key(behind.as_str()) {
-                // The branch behind an alias stays.
-                continue;
-            }
-            if self.repository.reached_otherwise(*tip, &without)?.is_some() {
-                continue;
-            }
-            if !force {
-                return Err(ChangeError::BranchNotMerged {
-                    branch: (*name).to_owned(),
-                    commit_id: *tip,
-                });
-            }
-            lost.insert(*tip);
-        }
-        let mut kept: BTreeMap<&str, u64> = BTreeMap::new();
-        let is_alias = |name: &str| self.repository.alias_of(name).is_some();
-        for (name, tip) in &going {
-            if lost.contains(tip) && !is_alias(name) {
-                let entry = RecoverEntry {
-                    branch: Some((*name).to_owned()),
-                    head: Some(tip.to_string()),
-                    ..RecoverEntry::new(
-                        RecoverKind::Branch,
-                        format!("tine branch delete {name} --force"),
-                    )
-                };
-                kept.insert(
-                    name,
-                    recovery::keep(self.store, self.repository, entry, &without)?,
-                );
-            }
-        }
-        let mut deleted = Vec::new();
-        for (name, commit_id) in going {
-            let alias_of = self.repository.alias_of(name);
-            delete_with_settings(self.repository, name, commit_id)?;
-            deleted.push(DeletedBranch {
-                alias_of,
-                branch: name.to_owned(),
-                commit_id,
-                recover: kept.get(name).copied(),
-            });
-        }
-        Ok(deleted)
     }
 
     /// Renames a branch (short names), also in the forks' records.
@@ -392,53 +298,6 @@ impl<'s> BranchUsage<'s> {
         }
         Ok(self.forks_on(old))
     }
-}
-
-/// Deletes a free branch (short name) at `tip`.
-///
-/// Commits that nothing else reaches become the entry `kept` of `tine recover` first. Returns the
-/// entry's number, or `None` if it was not needed. The caller holds the branch's lease.
-///
-/// # Errors
-/// [`GitError::BranchCheckedOut`], and [`ChangeError::BranchNotMerged`] if `kept` is needed and
-/// `None`. The branch stays then.
-pub fn remove(
-    store: &Store,
-    repository: &Repository,
-    (branch, tip): (&str, ObjectId),
-    kept: Option<RecoverEntry>,
-) -> Result<Option<u64>, ChangeError> {
-    let _removing = store.removing_branches();
-    if let Some(at) = repository.checked_out_at(branch)? {
-        let branch = branch.to_owned();
-        return Err(GitError::BranchCheckedOut { branch, at }.into());
-    }
-    let recover = match (repository.reached_otherwise(tip, &[branch])?, kept) {
-        (Some(_), _) => None,
-        (None, Some(entry)) => Some(recovery::keep(store, repository, entry, &[branch])?),
-        (None, None) => {
-            return Err(ChangeError::BranchNotMerged {
-                branch: branch.to_owned(),
-                commit_id: tip,
-            });
-        }
-    };
-    delete_with_settings(repository, branch, tip)?;
-    Ok(recover)
-}
-
-/// Deletes a branch at `tip`, with its section in git's configuration.
-fn delete_with_settings(
-    repository: &Repository,
-    branch: &str,
-    tip: ObjectId,
-) -> Result<(), ChangeError> {
-    repository.delete_branch(branch, tip)?;
-    // Leftover settings do no harm until a branch of that name is made again.
-    if let Err(error) = repository.forget_branch_settings(branch) {
-        log::warn!("what is configured for the branch {branch} stays: {error}");
-    }
-    Ok(())
 }
 
 /// Origins of branches, and distances from there.
@@ -566,108 +425,6 @@ pub fn existing(repository: &Repository, name: &str) -> Result<ObjectId, ChangeE
     repository
         .branch(name)?
         .ok_or_else(|| ChangeError::NoSuchBranch(name.to_owned()))
-}
-
-/// Updates branch names in records after git renamed branches.
-///
-/// # Errors
-/// [`ChangeError::Git`] if refs or reflogs cannot be read.
-pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError> {
-    let mut is_there: BTreeMap<String, bool> = BTreeMap::new();
-    for record in store.records().0 {
-        for name in [Some(&record.branch), record.from_branch.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            let there = match is_there.get(name) {
-                Some(there) => *there,
-                None => {
-                    let there = match repository.branch(name) {
-                        // An alias keeps its name even if its target was renamed.
-                        Err(GitError::DanglingAlias { .. } | GitError::AliasLoop { .. }) => true,
-                        // The ref exists, but cannot be read.
-                        Err(GitError::DamagedRef { .. }) => true,
-                        found => found?.is_some(),
-                    };
-                    is_there.insert(name.clone(), there);
-                    there
-                }
-            };
-            if !there && let Some(now) = repository.renamed_to(name, record.created_secs)? {
-                log::info!("{}: the branch {name} is called {now} now", record.name);
-                // A record that cannot be written affects only its fork.
-                if let Err(error) = note_renamed(store, &record, name, &now) {
-                    log::warn!("{}: {error}", record.name);
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Records the branch that HEAD of a fork is on.
-///
-/// # Errors
-/// [`ChangeError::Store`] if the record cannot be read or written, and the errors of [`follow`].
-pub fn note_head(
-    store: &Store,
-    repository: &Repository,
-    name: &ForkName,
-    head: &Head,
-) -> Result<(), ChangeError> {
-    let Some(branch) = head.short_branch() else {
-        // A detached HEAD returns to the branch in the record, if to any.
-        return Ok(());
-    };
-    let record = store.record(name)?;
-    if record.branch != branch && repository.branch(&record.branch)?.is_none() {
-        follow(store, repository)?;
-    }
-    store.update_record(name, |record| {
-        record.head_branch = (record.branch != branch).then(|| branch.to_owned());
-    })?;
-    Ok(())
-}
-
-/// Renames a branch in the record of one fork.
-fn note_renamed(
-    store: &Store,
-    record: &ForkRecord,
-    old: &str,
-    new: &str,
-) -> Result<(), ChangeError> {
-    // A word without a prefix means the fork of that name, if there is one.
-    let is_fork = ForkName::parse(old).is_ok_and(|name| store.record(&name).is_ok());
-    let rename = |record: &mut ForkRecord| {
-        let mut is_renamed = rename_in(&mut record.branch, old, new);
-        for branch in [&mut record.head_branch, &mut record.from_branch] {
-            is_renamed |= branch
-                .as_mut()
-                .is_some_and(|branch| rename_in(branch, old, new));
-        }
-        let target = record.on_unmount.target_mut();
-        let target = target.filter(|target| !is_fork || target.as_str() != old);
-        is_renamed | target.is_some_and(|target| rename_in(target, old, new))
-    };
-    if rename(&mut record.clone()) {
-        store.update_record(&record.name, |record| {
-            rename(record);
-        })?;
-    }
-    Ok(())
-}
-
-/// Renames the branch in `word`, and returns whether it was named.
-///
-/// `word` is a branch name, or a point that names the branch.
-pub fn rename_in(word: &mut String, old: &str, new: &str) -> bool {
-    for prefix in ["", "branch:", "rev:", "refs/heads/", "rev:refs/heads/"] {
-        if word.strip_prefix(prefix) == Some(old) {
-            *word = format!("{prefix}{new}");
-            return true;
-        }
-    }
-    false
 }
 
 fn full_name(short: &[u8]) -> Vec<u8> {

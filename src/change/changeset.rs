@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
 use super::compare::{
@@ -17,8 +18,7 @@ use tine_git::{
     GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, ObjectId, Repository, TreeChange, TreeEntryKind,
 };
 use tine_path::{EntryName, RepoPath};
-use tine_store::Fork;
-use tine_store::IndexStamp;
+use tine_store::{Fork, IndexStamp};
 use tine_workspace::{DeltaNode, FsError};
 
 /// Number of attempts to compare a view whose files change.
@@ -37,19 +37,30 @@ pub struct Side {
 }
 
 /// Kind of change at a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+// The variants' comments are their descriptions in the schemas that agents get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// Only the new side has the path.
+    /// The path is new.
     Added,
-    /// Both sides have the path, as the same type: content or executable bit differ.
+    /// Content or mode changed.
     Modified,
-    /// Only the old side has the path.
+    /// The path no longer exists.
     Deleted,
-    /// Both sides have the path, as different types.
-    ///
-    /// For example a file became a symlink, or a submodule became a file.
+    /// The kind of the file changed.
     TypeChanged,
+}
+
+impl ChangeKind {
+    /// Returns git's letter for the kind.
+    pub fn letter(self) -> &'static str {
+        match self {
+            ChangeKind::Added => "A",
+            ChangeKind::Modified => "M",
+            ChangeKind::Deleted => "D",
+            ChangeKind::TypeChanged => "T",
+        }
+    }
 }
 
 /// One path that differs.

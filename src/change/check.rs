@@ -9,17 +9,17 @@ use std::io;
 use super::ChangeError;
 use super::checkout::MoveRecord;
 use super::cut_back;
-use super::going_back::GoneBack;
 use super::handoff::{self, HandoffRecord, HandoffState};
 use super::recovery;
+use super::revert_guard::RevertRecord;
 use super::review::{self, ReviewRecord, ReviewState};
 use super::round::{self, RoundRecord};
 use tine_git::Repository;
 use tine_git::recovery::RECOVER;
 use tine_store::{
-    CheckCallbacks, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, RecordKind,
+    CheckCallbacks, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, ForkRecord,
+    RecordKind, Store, StoreError,
 };
-use tine_store::{ForkRecord, Store, StoreError};
 
 /// Checks the whole store, and repairs what it can if asked to.
 ///
@@ -61,9 +61,11 @@ pub fn check(
         if !review.is_kept(repository)? {
             let finding = missing_ref("reviews", review.id, "the sides of the review");
             let done = repair.then(|| review.save(store, repository));
-            report
-                .findings
-                .push(finding.planned(plan, "set it anew").told(done, "set anew"));
+            report.findings.push(
+                finding
+                    .planned(plan, "set it anew")
+                    .with_result(done, "set anew"),
+            );
         }
     }
     let (handoffs, _) = store.documents::<HandoffRecord>(RecordKind::Handoffs)?;
@@ -71,13 +73,15 @@ pub fn check(
         if !handoff.is_kept(repository)? {
             let finding = missing_ref("handoffs", handoff.id, "the commits of the handoff");
             let done = repair.then(|| handoff.keep(repository));
-            report
-                .findings
-                .push(finding.planned(plan, "set it anew").told(done, "set anew"));
+            report.findings.push(
+                finding
+                    .planned(plan, "set it anew")
+                    .with_result(done, "set anew"),
+            );
         }
         if handoff.state == HandoffState::Ready
             && let Err(error) = match options.depth {
-                Depth::Places => handoff.look(store),
+                Depth::Places => handoff.check_mailbox_size(store),
                 Depth::Bytes => handoff.verify(store),
             }
         {
@@ -102,7 +106,9 @@ pub fn check(
             let done =
                 (repair && can_be_made).then(|| remake_patches(&mut handoff, store, repository));
             let finding = finding.planned(plan && can_be_made, "make the patches again");
-            report.findings.push(finding.told(done, "made again"));
+            report
+                .findings
+                .push(finding.with_result(done, "made again"));
         }
     }
     report.findings.extend(lost_objects(repository)?);
@@ -182,7 +188,7 @@ fn check_readable(store: &Store, kind: RecordKind, id: u64) -> Result<(), StoreE
         RecordKind::Reviews => store.read_document::<ReviewRecord>(kind, id).map(drop),
         RecordKind::Handoffs => store.read_document::<HandoffRecord>(kind, id).map(drop),
         RecordKind::Rounds => store.read_document::<RoundRecord>(kind, id).map(drop),
-        RecordKind::GoneBack => store.read_document::<GoneBack>(kind, id).map(drop),
+        RecordKind::Reverts => store.read_document::<RevertRecord>(kind, id).map(drop),
         RecordKind::Moves => store.read_document::<MoveRecord>(kind, id).map(drop),
         // The types of these are defined above this crate.
         RecordKind::Buffers | RecordKind::UnsavedReads | RecordKind::OpenFiles => store

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
 use tine_git::{CheckoutMove, GitError, ObjectId, Repository};
-use tine_store::RecordKind;
-use tine_store::Store;
+use tine_store::{RecordKind, Store};
 
 /// Unfinished move, in `<store>/moves/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,14 +7,13 @@ use std::thread::{self, ScopedJoinHandle};
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
-use super::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
+use super::revert_guard::{RevertRecords, RevertSource, refuse_taking_back};
 use super::{Change, ChangeError, Changeset};
 use tine_git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
 use tine_git::refs::is_for_layers;
 use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use tine_path::RepoPath;
-use tine_store::IndexStamp;
-use tine_store::{Fork, ForkName};
+use tine_store::{Fork, ForkName, IndexStamp};
 
 /// Options for making a commit.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +27,7 @@ pub struct CommitOptions {
     /// States that forks went back to.
     ///
     /// A commit that would take back commits that such a state lacks is refused.
-    pub gone_back: KnownGoneBack,
+    pub reverts: RevertRecords,
 }
 
 /// Commit that was made.
@@ -108,7 +107,7 @@ pub fn commit(
         check_landed(repository, &changeset, tree_id)?;
         refuse_taking_back(
             repository,
-            &options.gone_back,
+            &options.reverts,
             parent_id,
             tree_id,
             RevertSource::Commit(name),

@@ -8,8 +8,7 @@ use super::changeset::{Blobs, Side};
 use tine_attr::Attr;
 use tine_git::{Base, GitError, ObjectId, Repository, TreeEntryKind};
 use tine_path::RepoPath;
-use tine_store::Fork;
-use tine_store::{ConvertedAs, StoredAs};
+use tine_store::{ConvertedAs, Fork, StoredAs};
 use tine_workspace::{DeltaNode, FsError};
 
 /// Number of reads of a file that keeps changing before giving up.

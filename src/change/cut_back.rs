@@ -11,12 +11,12 @@ use std::path::Path;
 
 use super::ChangeError;
 use super::compare::compare_trees;
-use super::going_back::{GoneBack, LackedCommits};
+use super::going_back::LackedCommits;
+use super::revert_guard::RevertRecord;
 use super::view::view_tree;
 use tine_git::{ObjectId, Repository};
 use tine_path::RepoPath;
-use tine_store::RecordKind;
-use tine_store::{ForkName, ForkRecord, Store};
+use tine_store::{ForkName, ForkRecord, RecordKind, Store};
 
 /// Number of earlier commits of HEAD that are recorded, newest first.
 const MAX_EARLIER_HEADS: usize = 64;
@@ -40,7 +40,7 @@ pub(crate) fn before_cut(
             base_tree: repository.commit_info(then)?.tree_id,
             left_out: repository.commits_between(&[now], &[then])?,
         };
-        notes.extend(GoneBack::note(store, repository, record, &since)?);
+        notes.extend(RevertRecord::note(store, repository, record, &since)?);
     }
     Ok(notes)
 }
@@ -63,14 +63,14 @@ pub(crate) fn after_cut(
     let changed = compare_trees(repository, repository.commit_info(now)?.tree_id, view)?;
     let mut covered: BTreeSet<RepoPath> = BTreeSet::new();
     for id in notes {
-        let Some(note) = store.read_document::<GoneBack>(RecordKind::GoneBack, id)? else {
+        let Some(note) = store.read_document::<RevertRecord>(RecordKind::Reverts, id)? else {
             continue;
         };
         let paths = note.taken_back(repository, now, view, &changed)?;
         let count = covered.len();
         covered.extend(paths);
         if covered.len() == count {
-            store.remove_document(RecordKind::GoneBack, id, None)?;
+            store.remove_document(RecordKind::Reverts, id, None)?;
         }
     }
     Ok(())

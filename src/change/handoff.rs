@@ -25,8 +25,7 @@ use tine_git::mailbox::{
     CommitRange, MailboxStats, RangeCommits, copy_mailbox, mailbox_figures, read_mails,
 };
 use tine_git::{ObjectId, Repository};
-use tine_store::RecordKind;
-use tine_store::{ForkName, Store, StoreError};
+use tine_store::{ForkName, RecordKind, Store, StoreError};
 
 /// Group under `refs/tine/`; not a valid fork name.
 pub(super) const REFS: &str = "+handoffs";
@@ -433,7 +432,7 @@ impl HandoffRecord {
     }
 
     /// Checks that a ready handoff has a mailbox of the right size.
-    pub(super) fn look(&self, store: &Store) -> Result<(), ChangeError> {
+    pub(super) fn check_mailbox_size(&self, store: &Store) -> Result<(), ChangeError> {
         if self.is_in_place(store) {
             Ok(())
         } else {

@@ -27,6 +27,7 @@ pub mod recovery;
 pub mod rerere;
 pub mod resolver;
 pub mod revert;
+pub mod revert_guard;
 pub mod review;
 pub mod round;
 pub mod scratch;

@@ -4,7 +4,9 @@
 //! Both are a no-op if `git rerere` is not enabled.
 
 use super::ChangeError;
-use super::review::{ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, VersionRecord};
+use super::review::{
+    ConflictRecord, ResolutionKind, ResolutionRecord, ReviewRecord, VersionRecord,
+};
 use tine_git::rerere::TextConflict;
 use tine_git::{ObjectId, Repository};
 use tine_merge::{Conflict, MarkerOptions, Version, text_of};
@@ -44,7 +46,7 @@ pub fn recall(
         };
         let id = repository.write_blob(&mut text.as_slice(), text.len() as u64)?;
         record.resolution = Some(ResolutionRecord {
-            how: ResolvedHow::Content,
+            how: ResolutionKind::Content,
             versions: vec![VersionRecord {
                 path,
                 kind,

@@ -5,30 +5,26 @@
 //! whose conflict has other contents by then is not used.
 
 mod conflicts;
-
-use std::collections::{BTreeMap, BTreeSet};
+mod replay;
+mod stored;
 
 use serde::{Deserialize, Serialize};
 
-use self::conflicts::parse;
-pub use self::conflicts::{ConflictRecord, Rejected, ResolutionRecord, ResolvedHow, VersionRecord};
+pub use self::conflicts::{
+    ConflictRecord, Rejected, ResolutionKind, ResolutionRecord, VersionRecord,
+};
+pub use self::replay::Resolved;
+pub(super) use self::stored::REFS;
 use super::ChangeError;
 use super::branches::rename_in;
-use super::merge::{FastForward, Tip, carry_along};
+use super::merge::{FastForward, Tip};
 use super::resolver::VerdictKind;
-use super::sequence::{self, NeededKind, RunOptions, Sequence, SequenceOutcome, SequenceRequest};
-use tine_git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
-use tine_merge::conflict::without_what_is_beneath_files;
-use tine_merge::{
-    Conflict, Level, MergeInput, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy, merge,
-};
+use super::sequence::{Sequence, SequenceOutcome, SequenceRequest};
+use tine_git::ObjectId;
+use tine_merge::{Level, MergeOptions, MergeSide, Strategy};
+use tine_path::RepoPath;
 use tine_path::text::{PathText, host_path};
-use tine_path::{PathError, RepoPath};
-use tine_store::RecordKind;
-use tine_store::{ForkName, Store, StoreError};
-
-/// Group under `refs/tine/`; not a valid fork name.
-pub(super) const REFS: &str = "+reviews";
+use tine_store::{ForkName, StoreError};
 
 /// State of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +107,8 @@ impl ReviewedMerge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewedWork {
     /// Request of the user.
-    pub wish: SequenceRequest,
+    #[serde(rename = "wish")]
+    pub request: SequenceRequest,
     /// Sequence that was planned for it.
     pub sequence: Sequence,
     /// Tree of the target's view when it was planned, in hex.
@@ -175,17 +172,6 @@ pub struct Sides {
     pub theirs: Tip,
 }
 
-/// Outcome of applying resolutions.
-#[derive(Debug, Clone)]
-pub struct Resolved {
-    /// Tree with the resolutions, without the open conflicts.
-    pub tree_id: ObjectId,
-    /// Conflicts without a resolution.
-    pub open: Vec<ConflictRecord>,
-    /// Conflicts with a resolution.
-    pub resolved: Vec<ConflictRecord>,
-}
-
 /// Verdict on a merge as a whole, as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -208,6 +194,10 @@ pub struct Amendment {
     pub path: PathText,
     /// New entry; `None`: the path is deleted.
     pub new: Option<VersionRecord>,
+}
+
+pub(super) fn parse_id(hex: &str) -> Result<ObjectId, ChangeError> {
+    ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error))
 }
 
 fn one_line(text: &str) -> String {
@@ -321,331 +311,6 @@ impl ReviewRecord {
         }
     }
 
-    /// Applies resolutions and amendments to a merge.
-    ///
-    /// Conflicts without a resolution, or with other contents, stay open.
-    ///
-    /// # Errors
-    /// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if trees cannot be
-    /// read or written.
-    pub fn put_into(
-        &self,
-        repository: &Repository,
-        mut outcome: MergeOutcome,
-    ) -> Result<MergeOutcome, ChangeError> {
-        let records = outcome.conflicts.iter().map(ConflictRecord::of).collect();
-        let Resolved { tree_id, open, .. } = self.resolve(repository, outcome.tree_id, records)?;
-        let is_open =
-            |conflict: &Conflict| open.iter().any(|open| open.path == (&conflict.path).into());
-        let (open, settled): (Vec<_>, Vec<_>) = outcome.conflicts.into_iter().partition(is_open);
-        outcome.conflicts = open;
-        outcome.settled.extend(settled);
-        outcome.settled.sort_by(|a, b| a.path.cmp(&b.path));
-        outcome.tree_id = self.amend(repository, tree_id)?;
-        Ok(outcome)
-    }
-
-    /// Applies resolutions to a tree that leaves `conflicts` out.
-    ///
-    /// # Errors
-    /// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if trees cannot be
-    /// read or written.
-    pub fn resolve(
-        &self,
-        repository: &Repository,
-        tree_id: ObjectId,
-        conflicts: Vec<ConflictRecord>,
-    ) -> Result<Resolved, ChangeError> {
-        let mut edits: Vec<TreeChange> = Vec::new();
-        let (mut open, mut resolved) = (Vec::new(), Vec::new());
-        for conflict in conflicts {
-            let known = self
-                .conflicts
-                .iter()
-                .find(|known| known.has_same_inputs(&conflict));
-            match known.and_then(|known| known.resolution.as_ref()) {
-                None => open.push(conflict),
-                Some(resolution) => {
-                    let versions = resolution
-                        .versions
-                        .iter()
-                        .map(VersionRecord::version)
-                        .collect::<Result<_, _>>()?;
-                    edits.extend(conflict.conflict()?.edits(&Resolution::Versions(versions)));
-                    resolved.push(ConflictRecord {
-                        resolution: Some(resolution.clone()),
-                        ..conflict
-                    });
-                }
-            }
-        }
-        let edits = without_what_is_beneath_files(edits);
-        Ok(Resolved {
-            tree_id: repository.edit_tree(tree_id, &edits)?,
-            open,
-            resolved,
-        })
-    }
-
-    /// Applies the amendments to a tree.
-    ///
-    /// # Errors
-    /// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if trees cannot be
-    /// read or written.
-    pub fn amend(
-        &self,
-        repository: &Repository,
-        tree_id: ObjectId,
-    ) -> Result<ObjectId, ChangeError> {
-        let mut edits = Vec::new();
-        for amendment in &self.amendments {
-            edits.push(TreeChange {
-                path: parse(&amendment.path)?,
-                new: match &amendment.new {
-                    Some(new) => {
-                        let new = new.version()?;
-                        Some((new.kind, new.id))
-                    }
-                    None => None,
-                },
-            });
-        }
-        Ok(repository.edit_tree(tree_id, &edits)?)
-    }
-
-    /// Adds this to the store as a new review.
-    ///
-    /// Returns its number.
-    ///
-    /// # Errors
-    /// [`ChangeError::Store`] if the record cannot be written, [`ChangeError::Git`] if its objects
-    /// cannot be kept.
-    pub fn add(mut self, store: &Store, repository: &Repository) -> Result<u64, ChangeError> {
-        let added = store.add_document(RecordKind::Reviews, |id| {
-            self.id = id;
-            self.keep_contents(repository, None)?;
-            Ok::<_, ChangeError>(self)
-        })?;
-        Ok(added.id)
-    }
-
-    /// Returns whether a ref keeps the objects of the review.
-    pub(super) fn is_kept(&self, repository: &Repository) -> Result<bool, ChangeError> {
-        Ok(self.kept_commit(repository)?.is_some())
-    }
-
-    /// Returns the commit that keeps the objects of the review.
-    ///
-    /// `None` if no ref keeps them.
-    ///
-    /// # Errors
-    /// [`ChangeError::Git`] if the ref cannot be read.
-    pub fn kept_commit(&self, repository: &Repository) -> Result<Option<ObjectId>, ChangeError> {
-        Ok(repository.kept_as(REFS, &self.id.to_string())?)
-    }
-
-    /// Writes the record, and keeps or releases its objects.
-    ///
-    /// The objects of the previous record are kept as well, since that record stays if the process
-    /// dies in between.
-    ///
-    /// # Errors
-    /// [`ChangeError::Store`] if the record cannot be written, [`ChangeError::Git`] if its objects
-    /// cannot be kept.
-    pub fn save(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
-        if self.state != ReviewState::Open {
-            store.write_document(RecordKind::Reviews, self.id, self)?;
-            return Ok(repository.release(REFS, &self.id.to_string())?);
-        }
-        let before: Option<ReviewRecord> = store.read_document(RecordKind::Reviews, self.id)?;
-        self.keep_contents(repository, before.as_ref())?;
-        store.write_document(RecordKind::Reviews, self.id, self)?;
-        Ok(())
-    }
-
-    /// Keeps the objects of this record and `before` from `git gc`.
-    ///
-    /// One commit keeps them all.
-    fn keep_contents(
-        &self,
-        repository: &Repository,
-        before: Option<&ReviewRecord>,
-    ) -> Result<(), ChangeError> {
-        let records = || before.into_iter().chain([self]);
-        let mut kept: BTreeMap<String, TreeChange> = BTreeMap::new();
-        for version in records().flat_map(ReviewRecord::all_versions) {
-            if version.kind == TreeEntryKind::Submodule {
-                continue;
-            }
-            let id = version.version()?.id;
-            kept.insert(
-                version.id.clone(),
-                TreeChange {
-                    path: RepoPath::parse(version.id.as_bytes())
-                        .map_err(|error: PathError| damaged(&error))?,
-                    new: Some((TreeEntryKind::File, id)),
-                },
-            );
-        }
-        let mut commits: BTreeSet<&String> = records()
-            .flat_map(|record| [&record.ours_commit, &record.theirs_commit])
-            .flatten()
-            .collect();
-        let own_views =
-            records().filter_map(|record| Some((NeededKind::Tree, record.view.as_ref()?)));
-        let works = || records().filter_map(|record| record.work.as_deref());
-        let views = works().filter_map(|work| Some((NeededKind::Tree, work.view.as_ref()?)));
-        for (need, hex) in works()
-            .flat_map(|work| work.sequence.needs())
-            .chain(views)
-            .chain(own_views)
-        {
-            let kind = match need {
-                NeededKind::Commit => {
-                    commits.insert(hex);
-                    continue;
-                }
-                NeededKind::Tree => TreeEntryKind::Directory,
-                NeededKind::Blob => TreeEntryKind::File,
-            };
-            let id = ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error))?;
-            let path =
-                RepoPath::parse(hex.as_bytes()).map_err(|error: PathError| damaged(&error))?;
-            kept.insert(
-                hex.clone(),
-                TreeChange {
-                    path,
-                    new: Some((kind, id)),
-                },
-            );
-        }
-        let edits: Vec<TreeChange> = kept.into_values().collect();
-        repository.sync_blobs(edits.iter().filter_map(|edit| edit.new.map(|(_, id)| id)))?;
-        let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
-        let parent_ids = commits
-            .into_iter()
-            .map(|hex| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error)))
-            .collect::<Result<_, _>>()?;
-        let commit_id = repository.write_commit(&CommitSpec {
-            tree_id,
-            parent_ids,
-            message: format!("tine: what review {} needs\n", self.id).into(),
-            author: Some(Identity::tine()),
-            committer: Some(Identity::tine()),
-        })?;
-        Ok(repository.keep(REFS, &self.id.to_string(), commit_id)?)
-    }
-
-    /// Returns all entries that the record names.
-    fn all_versions(&self) -> impl Iterator<Item = &VersionRecord> {
-        let resolved = self
-            .conflicts
-            .iter()
-            .filter_map(|conflict| conflict.resolution.as_ref())
-            .flat_map(|resolution| &resolution.versions);
-        let versions = self
-            .conflicts
-            .iter()
-            .flat_map(|conflict| [&conflict.base, &conflict.ours, &conflict.theirs])
-            .flatten();
-        let amended = self
-            .amendments
-            .iter()
-            .filter_map(|amendment| amendment.new.as_ref());
-        versions.chain(resolved).chain(amended)
-    }
-
-    /// Returns the trees before and after the merge.
-    ///
-    /// The merge is repeated with the planned sides, and resolutions and amendments are applied.
-    ///
-    /// # Errors
-    /// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if an object is
-    /// missing.
-    pub fn trees(
-        &self,
-        store: &Store,
-        repository: &Repository,
-    ) -> Result<(ObjectId, ObjectId), ChangeError> {
-        let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
-        let ours = self.ours_commit.as_ref().map(id).transpose()?;
-        let ours_tree = repository.tree_of(ours)?;
-        let options = self.merge.options();
-        if let Some(work) = &self.work {
-            let view = work.view.as_ref().map(id).transpose()?;
-            let ran = self.run_again(store, repository)?;
-            return Ok((view.unwrap_or(ours_tree), ran.tree_id()));
-        }
-        let theirs = self.theirs_commit.as_ref().unwrap_or(&self.theirs_tree);
-        let outcome = merge(
-            repository,
-            &MergeInput {
-                base: self.merge.base.as_ref().map(id).transpose()?,
-                ours: ours.unwrap_or(repository.empty_tree_id()),
-                theirs: id(theirs)?,
-                allow_unrelated: self.merge.allow_unrelated,
-            },
-            &options,
-        )?;
-        let merged = self.put_into(repository, outcome)?;
-        let Some(view) = self.view.as_ref().map(id).transpose()? else {
-            return Ok((ours_tree, merged.tree_id));
-        };
-        // Uncommitted changes are merged with everything that is resolved.
-        let tip = |tree_id| Tip {
-            commit_id: None,
-            tree_id,
-        };
-        let outcome = carry_along(
-            repository,
-            tip(ours_tree),
-            view,
-            tip(merged.tree_id),
-            &options,
-        )?;
-        let records = outcome
-            .conflicts
-            .iter()
-            .map(ConflictRecord::of_uncommitted)
-            .collect();
-        Ok((
-            view,
-            self.resolve(repository, outcome.tree_id, records)?.tree_id,
-        ))
-    }
-
-    /// Runs the sequence of this review on its planned sides.
-    ///
-    /// Resolutions are applied. tine is the author of the resulting commits, which no branch gets.
-    ///
-    /// # Errors
-    /// [`ChangeError::Store`] if this is not a review of a sequence or is damaged, and the errors
-    /// of [`sequence::run`].
-    pub fn run_again(
-        &self,
-        store: &Store,
-        repository: &Repository,
-    ) -> Result<SequenceOutcome, ChangeError> {
-        let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
-        let Some(work) = &self.work else {
-            return Err(damaged(&"it is no review of a sequence"));
-        };
-        let commit_id = self.ours_commit.as_ref().map(id).transpose()?;
-        let tip = Tip {
-            commit_id,
-            tree_id: repository.tree_of(commit_id)?,
-        };
-        let view = work.view.as_ref().map(id).transpose()?;
-        let options = RunOptions {
-            merge: self.merge.options(),
-            allow_unrelated: self.merge.allow_unrelated,
-            author: Some(Identity::tine()),
-            committer: Some(Identity::tine()),
-            review: Some(self),
-        };
-        sequence::run(store, repository, &work.sequence, tip, view, &options)
-    }
-
     /// Returns the trailers that describe the resolutions in a commit message.
     pub fn trailers(&self) -> String {
         let mut lines: Vec<String> = Vec::new();
@@ -684,7 +349,7 @@ impl ReviewRecord {
     /// Returns whether the record named it.
     pub fn rename_branch(&mut self, old: &str, new: &str) -> bool {
         let merge = &mut self.merge;
-        let upstream = self.work.as_mut().and_then(|work| match &mut work.wish {
+        let upstream = self.work.as_mut().and_then(|work| match &mut work.request {
             SequenceRequest::Update { from, .. } => from.as_mut(),
             _ => None,
         });
@@ -693,15 +358,5 @@ impl ReviewRecord {
         words.fold(false, |is_renamed, word| {
             rename_in(word, old, new) | is_renamed
         })
-    }
-
-    /// Reads the review with a number.
-    ///
-    /// # Errors
-    /// [`ChangeError::NoSuchReview`], or [`ChangeError::Store`] if the record is damaged.
-    pub fn load(store: &Store, id: u64) -> Result<ReviewRecord, ChangeError> {
-        store
-            .read_document(RecordKind::Reviews, id)?
-            .ok_or(ChangeError::NoSuchReview(id))
     }
 }

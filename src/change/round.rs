@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::ChangeError;
 use super::branches::rename_in;
 use tine_path::text::optional_host_path;
-use tine_store::RecordKind;
-use tine_store::{ForkName, Store, StoreError};
+use tine_store::{ForkName, RecordKind, Store, StoreError};
 
 /// Group under `refs/tine/` with last commits of deleted seats.
 ///

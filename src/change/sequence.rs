@@ -12,7 +12,6 @@ pub use run::run;
 
 use serde::{Deserialize, Serialize};
 
-use super::ChangeError;
 use super::merge::Tip;
 use super::review::{ConflictRecord, ReviewRecord};
 use tine_git::{Identity, ObjectId};
@@ -80,7 +79,7 @@ pub struct Sequence {
     /// Commit that the sequence starts on; `None`: the target's.
     pub onto: Option<String>,
     /// Items from the first to the last.
-    pub items: Vec<Item>,
+    pub items: Vec<SequenceItem>,
     /// Treatment of commits that would change nothing any more.
     pub emptied: Emptied,
     /// True to pick commits that were empty from the start.
@@ -105,7 +104,7 @@ pub enum Emptied {
 /// Item of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "item", rename_all = "kebab-case")]
-pub enum Item {
+pub enum SequenceItem {
     /// Merge a commit, or fast-forward to it.
     Merge {
         /// Commit to be merged.
@@ -175,7 +174,7 @@ pub enum Item {
 
 impl Sequence {
     /// Makes a sequence that picks commits as `git rebase` does.
-    pub fn of(items: Vec<Item>) -> Sequence {
+    pub fn of(items: Vec<SequenceItem>) -> Sequence {
         Sequence {
             onto: None,
             items,
@@ -189,20 +188,20 @@ impl Sequence {
     pub fn needs(&self) -> impl Iterator<Item = (NeededKind, &String)> {
         let of_items = self.items.iter().flat_map(|item| {
             let (first, second) = match item {
-                Item::Merge { commit, .. } | Item::Pick { commit, .. } => {
+                SequenceItem::Merge { commit, .. } | SequenceItem::Pick { commit, .. } => {
                     (Some((NeededKind::Commit, commit)), None)
                 }
-                Item::Mail { patch, message, .. } => (
+                SequenceItem::Mail { patch, message, .. } => (
                     Some((NeededKind::Blob, message)),
                     patch.as_ref().map(|patch| (NeededKind::Blob, patch)),
                 ),
-                Item::Patch { patch, .. } => (Some((NeededKind::Blob, patch)), None),
-                Item::Uncommitted {
+                SequenceItem::Patch { patch, .. } => (Some((NeededKind::Blob, patch)), None),
+                SequenceItem::Uncommitted {
                     head_tree,
                     view_tree,
                     ..
                 }
-                | Item::Restored {
+                | SequenceItem::Restored {
                     base_tree: head_tree,
                     view_tree,
                     ..
@@ -219,6 +218,20 @@ impl Sequence {
             .chain(of_items)
     }
 
+    /// Returns whether both do the same, apart from uncommitted changes.
+    pub fn does_the_same(&self, other: &Sequence) -> bool {
+        let items = |sequence: &Sequence| -> Vec<SequenceItem> {
+            let is_commit =
+                |item: &&SequenceItem| !matches!(item, SequenceItem::Uncommitted { .. });
+            sequence.items.iter().filter(is_commit).cloned().collect()
+        };
+        let without_items = |sequence: &Sequence| Sequence {
+            items: Vec::new(),
+            ..sequence.clone()
+        };
+        items(self) == items(other) && without_items(self) == without_items(other)
+    }
+
     /// Returns the index of the item that amendments are added to.
     ///
     /// It is the last item that makes a commit, else the last item.
@@ -226,7 +239,7 @@ impl Sequence {
         let last = self.items.len().saturating_sub(1);
         self.items
             .iter()
-            .rposition(Item::makes_commit)
+            .rposition(SequenceItem::makes_commit)
             .unwrap_or(last)
     }
 }
@@ -242,26 +255,15 @@ pub enum NeededKind {
     Blob,
 }
 
-impl Sequence {
-    /// Returns whether both do the same, apart from uncommitted changes.
-    pub fn does_the_same(&self, other: &Sequence) -> bool {
-        let items = |sequence: &Sequence| -> Vec<Item> {
-            let is_commit = |item: &&Item| !matches!(item, Item::Uncommitted { .. });
-            sequence.items.iter().filter(is_commit).cloned().collect()
-        };
-        let without_items = |sequence: &Sequence| Sequence {
-            items: Vec::new(),
-            ..sequence.clone()
-        };
-        items(self) == items(other) && without_items(self) == without_items(other)
-    }
-}
-
-impl Item {
+impl SequenceItem {
     fn makes_commit(&self) -> bool {
         match self {
-            Item::Merge { .. } | Item::Pick { .. } | Item::Mail { .. } => true,
-            Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => false,
+            SequenceItem::Merge { .. } | SequenceItem::Pick { .. } | SequenceItem::Mail { .. } => {
+                true
+            }
+            SequenceItem::Patch { .. }
+            | SequenceItem::Restored { .. }
+            | SequenceItem::Uncommitted { .. } => false,
         }
     }
 
@@ -270,11 +272,15 @@ impl Item {
     /// The name is a commit in hex, or a mail's subject.
     fn name(&self) -> Option<String> {
         match self {
-            Item::Pick { commit, .. } | Item::Merge { commit, .. } => Some(commit.clone()),
-            Item::Mail {
+            SequenceItem::Pick { commit, .. } | SequenceItem::Merge { commit, .. } => {
+                Some(commit.clone())
+            }
+            SequenceItem::Mail {
                 commit, subject, ..
             } => Some(commit.as_ref().unwrap_or(subject).clone()),
-            Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => None,
+            SequenceItem::Patch { .. }
+            | SequenceItem::Restored { .. }
+            | SequenceItem::Uncommitted { .. } => None,
         }
     }
 }
@@ -359,8 +365,4 @@ pub struct Stopped {
     pub conflicts: Vec<ConflictRecord>,
     /// Tree of the item without the conflicts.
     pub tree_id: ObjectId,
-}
-
-pub(super) fn parse_id(hex: &str) -> Result<ObjectId, ChangeError> {
-    ObjectId::from_hex(hex.as_bytes()).map_err(|error| super::review::damaged(&error))
 }

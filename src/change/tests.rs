@@ -74,7 +74,7 @@ impl Fixture {
             git_dir: store.repository().common_dir().to_owned(),
             from: None,
             parent: None,
-            take_up: None,
+            state: None,
             branch: None,
             detached: false,
             mount_dir: repository.dir().join("../forks/demo"),

@@ -98,7 +98,7 @@ struct WriteBackTarget<'r> {
 impl WriteBackTarget<'_> {
     /// Opens the file at a path, without following symlinks.
     fn kind(&self, path: &RepoPath) -> Result<Option<(File, beneath::HostStat)>, ChangeError> {
-        match beneath::open(&self.top, path.as_path(), Access::Look) {
+        match beneath::open(&self.top, path.as_path(), Access::Attributes) {
             Ok(file) => {
                 let stat =
                     beneath::stat(&file).map_err(ChangeError::io("look at", path.as_path()))?;
@@ -187,7 +187,7 @@ impl WriteBackTarget<'_> {
             return Ok(true);
         }
         for dir in change.path.directories_above().filter(|dir| !dir.is_root()) {
-            match beneath::open(&self.top, dir.as_path(), Access::Look)
+            match beneath::open(&self.top, dir.as_path(), Access::Attributes)
                 .and_then(|file| beneath::stat(&file))
             {
                 Ok(stat) if stat.kind == FileKind::Directory || self.removed.contains(&dir) => {}

@@ -1,11 +1,10 @@
 //! The whole command line as types. Each verb's arguments are in the verb's file.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::output::Color;
+use super::global::{Color, Global};
 use super::{
     apply, branch, buffer, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch,
     handoff, list, log, ls, man, mcp, merge, op, path, push, recover, resolve, restore, review,
@@ -47,34 +46,6 @@ pub(super) struct Cli {
     /// None: the forks at a glance.
     #[command(subcommand)]
     pub verb: Option<Verb>,
-}
-
-// Options of every command. (A doc comment here would become the program's own help.)
-#[derive(Debug, Args)]
-pub(super) struct Global {
-    /// Run as if started in DIR; given again, from there
-    #[arg(short = 'C', value_name = "DIR", global = true, help_heading = "Global options", value_hint = clap::ValueHint::DirPath)]
-    pub dirs: Vec<PathBuf>,
-
-    /// Print one JSON value instead of text; failures too
-    #[arg(long, global = true, help_heading = "Global options")]
-    pub json: bool,
-
-    /// Colour the output [NO_COLOR is obeyed]
-    #[arg(long, global = true, help_heading = "Global options", value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
-    pub color: Color,
-
-    /// Print neither notes nor progress; failures stay
-    #[arg(short, long, global = true, help_heading = "Global options")]
-    pub quiet: bool,
-
-    /// Do not show what is long through a pager
-    #[arg(long, global = true, help_heading = "Global options")]
-    pub no_pager: bool,
-
-    /// Log to standard error; twice for more
-    #[arg(short, long, global = true, help_heading = "Global options", action = clap::ArgAction::Count)]
-    pub verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]

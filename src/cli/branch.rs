@@ -66,10 +66,7 @@ fn list(verb: &ListBranches, context: &Context) -> Result<Exit, Failure> {
     };
     let Branches { branches, damaged } = match connection {
         Some(mut connection) => connection.call(verb)?,
-        None => Branches {
-            branches: Vec::new(),
-            damaged: Vec::new(),
-        },
+        None => Branches::default(),
     };
     let output = &context.output;
     if output.is_json() {
@@ -175,7 +172,7 @@ fn format_deleted(deleted: &BranchDeleted) -> String {
         recover,
         alias_of,
     } = deleted;
-    let way_back = match (recover, alias_of) {
+    let recover_command = match (recover, alias_of) {
         (Some(id), _) => format!("tine recover {id}"),
         (None, Some(target)) => format!(
             "git symbolic-ref {} {}",
@@ -185,7 +182,7 @@ fn format_deleted(deleted: &BranchDeleted) -> String {
         (None, None) => format!("git branch {} {commit}", shell_word(branch)),
     };
     format!(
-        "deleted {branch}, which was at {}; `{way_back}` brings it back\n",
+        "deleted {branch}, which was at {}; `{recover_command}` brings it back\n",
         short_id(commit)
     )
 }

@@ -77,7 +77,7 @@ pub(super) struct Merge {
 
     /// Whose lines stay where both have changed the same
     #[arg(long, value_enum, value_name = "WHOSE")]
-    pub keep: Option<Keep>,
+    pub keep: Option<KeptSide>,
 }
 
 /// Connect an editor: JSON on standard input and output
@@ -92,19 +92,19 @@ pub(super) struct Serve {}
 
 /// Whose lines a conflict becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Keep {
+pub enum KeptSide {
     Person,
     Agent,
     /// The person's, then the agent's
     Both,
 }
 
-impl From<Keep> for BufferSide {
-    fn from(keep: Keep) -> BufferSide {
+impl From<KeptSide> for BufferSide {
+    fn from(keep: KeptSide) -> BufferSide {
         match keep {
-            Keep::Person => BufferSide::Person,
-            Keep::Agent => BufferSide::Agent,
-            Keep::Both => BufferSide::Both,
+            KeptSide::Person => BufferSide::Person,
+            KeptSide::Agent => BufferSide::Agent,
+            KeptSide::Both => BufferSide::Both,
         }
     }
 }
@@ -222,11 +222,7 @@ fn merge(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
             },
         )?;
     let output = &context.output;
-    if output.is_json() {
-        output.json(&merged)?;
-    } else {
-        output.text(&merged_text(&merged, output))?;
-    }
+    output.json_or_text(&merged, || merged_text(&merged, output))?;
     Ok(if merged.conflicts.is_empty() {
         SUCCESS
     } else {

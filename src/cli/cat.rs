@@ -8,10 +8,9 @@ use super::contents::store_dir;
 use super::context::Context;
 use super::{Exit, SUCCESS, routes};
 use crate::change::resolver::JsonBytes;
-use crate::ops::protocol::{FileLine, Route, ToolAnswer, ToolRead};
+use crate::ops::protocol::{FileLine, ToolAnswer, ToolRead};
 use crate::ops::transfer::unread;
 use crate::ops::{Failure, ReadFiles};
-use crate::path::text::PathText;
 use crate::store::ForkName;
 
 #[derive(Serialize)]
@@ -24,14 +23,6 @@ struct Contents {
 struct FileContent {
     #[serde(flatten)]
     file: FileLine,
-    content: JsonBytes,
-}
-
-#[derive(Serialize)]
-struct AgentsContent {
-    route: Route,
-    path: PathText,
-    size: u64,
     content: JsonBytes,
 }
 
@@ -72,11 +63,11 @@ fn show_agents(read: ToolRead, context: &Context) -> Result<Exit, Failure> {
     let output = &context.output;
     let arrived = read.content.take(&store_dir(context)?)?;
     if output.is_json() {
-        output.json(&AgentsContent {
+        output.json(&ToolRead {
+            content: JsonBytes::from(arrived.into_bytes()?),
             route: read.route,
             path: read.path,
             size: read.size,
-            content: arrived.into_bytes()?.into(),
         })?;
     } else {
         output.arrived(arrived)?;

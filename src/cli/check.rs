@@ -54,13 +54,9 @@ pub(super) fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
     let busy = context.output.busy("checking");
     let checked = checked(context.repository()?, &verb.check)?;
     drop(busy);
-    if context.output.is_json() {
-        context.output.json(&checked)?;
-    } else {
-        context
-            .output
-            .text(&format_report(&checked.report, &context.output))?;
-    }
+    context
+        .output
+        .json_or_text(&checked, || format_report(&checked.report, &context.output))?;
     Ok(if checked.ok {
         SUCCESS
     } else {

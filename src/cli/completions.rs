@@ -53,7 +53,7 @@ struct Script {
 }
 
 pub(super) fn run(verb: &Completions, context: &Context) -> Result<Exit, Failure> {
-    tell(context, verb.shell, &completing::script(verb.shell))
+    print_script(context, verb.shell, &completing::script(verb.shell))
 }
 
 /// Completion must be there before something can be said about it.
@@ -87,17 +87,20 @@ pub(super) fn init(verb: &ShellInit, context: &Context) -> Result<Exit, Failure>
     };
     script.extend(completing::script(shell));
     script.extend(own.concat().bytes());
-    tell(context, shell, &script)
+    print_script(context, shell, &script)
 }
 
-fn tell(context: &Context, shell: clap_complete::Shell, script: &[u8]) -> Result<Exit, Failure> {
-    if context.output.is_json() {
-        context.output.json(&Script {
+fn print_script(
+    context: &Context,
+    shell: clap_complete::Shell,
+    script: &[u8],
+) -> Result<Exit, Failure> {
+    context.output.json_or(
+        &Script {
             shell: shell.to_string(),
             script: String::from_utf8_lossy(script).into_owned(),
-        })?;
-    } else {
-        context.output.bytes(script)?;
-    }
+        },
+        || context.output.bytes(script),
+    )?;
     Ok(SUCCESS)
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::args::Global;
+use super::global::Global;
 use super::output::Output;
 use crate::client::failures;
 use crate::client::place::{Listener, Place};

@@ -122,16 +122,13 @@ fn print_silent(context: &Context) -> Result<(), Failure> {
         let running = running(context)?.map(ask).transpose()?;
         return print_status(context, running, Detail::Figures);
     };
-    if context.output.is_json() {
-        context.output.json(&State {
-            silent_pid: Some(pid),
-            ..State::default()
-        })
-    } else {
-        context.output.text(&format!(
-            "a daemon (process {pid}) starts or ends, and does not answer: `tine daemon stop --force` ends it\n"
-        ))
-    }
+    let state = State {
+        silent_pid: Some(pid),
+        ..State::default()
+    };
+    context.output.json_or_text(&state, || format!(
+        "a daemon (process {pid}) starts or ends, and does not answer: `tine daemon stop --force` ends it\n"
+    ))
 }
 
 fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
@@ -175,11 +172,9 @@ fn print_status(
     detail: Detail,
 ) -> Result<(), Failure> {
     let Some((info, figures)) = running else {
-        return if context.output.is_json() {
-            context.output.json(&State::default())
-        } else {
-            context.output.text("no daemon runs\n")
-        };
+        return context
+            .output
+            .json_or_text(&State::default(), || "no daemon runs\n".to_owned());
     };
     if context.output.is_json() {
         return context.output.json(&State {

@@ -19,13 +19,9 @@ pub(super) fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let branch = connection.show(&name).ok().and_then(|fork| fork.branch);
     context.step_out();
     let deleted = connection.call_as(verb, &signers)?;
-    if context.output.is_json() {
-        context.output.json(&deleted)?;
-    } else {
-        context
-            .output
-            .text(&format_deleted(&deleted, branch.as_deref()))?;
-    }
+    context
+        .output
+        .json_or_text(&deleted, || format_deleted(&deleted, branch.as_deref()))?;
     Ok(SUCCESS)
 }
 

@@ -215,7 +215,7 @@ fn counts_of(
     paths: &[OsString],
 ) -> Result<BTreeMap<Vec<u8>, Counts>, Failure> {
     let mut git = git_diff(difference, place, &NUMSTAT_FLAGS, paths);
-    let counts = line_counts::ask(&mut git)?
+    let counts = line_counts::run(&mut git)?
         .into_iter()
         .map(|(path, lines)| {
             let counts = Counts {

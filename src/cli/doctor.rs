@@ -23,21 +23,22 @@ Examples:
 pub(super) struct Doctor {}
 
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     ok: bool,
-    checks: Vec<Check>,
+    checks: &'a [Check],
 }
 
 pub(super) fn run(_: &Doctor, context: &Context) -> Result<Exit, Failure> {
     let checks = checks::all(context);
     let ok = checks.iter().all(|check| check.verdict != Verdict::Fail);
-    if context.output.is_json() {
-        context.output.json(&Report { ok, checks })?;
-    } else {
-        context
-            .output
-            .text(&format_checks(&checks, &context.output))?;
-    }
+    let (output, report) = (
+        &context.output,
+        Report {
+            ok,
+            checks: &checks,
+        },
+    );
+    output.json_or_text(&report, || format_checks(&checks, output))?;
     Ok(if ok {
         SUCCESS
     } else {

@@ -81,7 +81,7 @@ pub(super) fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
     let remotes = if verb.all {
         repository.remotes_to_fetch()?
     } else {
-        let head = here(context)?;
+        let head = head_here(context)?;
         vec![repository.fetch_remote(verb.remote.as_deref(), head.short_branch())?]
     };
     let (mut lines, mut damaged, mut failures) = (Vec::new(), Vec::new(), Vec::new());
@@ -124,7 +124,7 @@ pub(super) fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Returns HEAD of the worktree that the command runs in.
-pub(super) fn here(context: &Context) -> Result<Head, Failure> {
+pub(super) fn head_here(context: &Context) -> Result<Head, Failure> {
     let repository = context.repository()?;
     Ok(repository.head_of(&Repository::git_dir_at(context.cwd())?)?)
 }
@@ -141,12 +141,10 @@ pub(super) fn sent(state: &State, what: &str) -> String {
 
 /// Fetches one fork of a remote.
 pub(super) fn fetch_one(context: &Context, remote: &str, name: &ForkName) -> Result<(), Failure> {
-    let mut progress = context.output.progress();
-    let listener = progress
-        .as_mut()
-        .map(|writer| writer as &mut dyn FnMut(&[u8]));
     let repository = context.repository()?;
-    Ok(repository.fetch_states(remote, Some(name.as_str()), false, listener)?)
+    Ok(context.output.with_progress(|progress| {
+        repository.fetch_states(remote, Some(name.as_str()), false, progress)
+    })?)
 }
 
 /// Fetches the forks of a remote.
@@ -159,11 +157,8 @@ fn fetched(
     prune: bool,
 ) -> Result<(Vec<Line>, Vec<Failure>), Failure> {
     let before = repository.all_tracked(remote)?;
-    let mut progress = context.output.progress();
-    let listener = progress
-        .as_mut()
-        .map(|writer| writer as &mut dyn FnMut(&[u8]));
-    repository.fetch_states(remote, None, prune, listener)?;
+    let output = &context.output;
+    output.with_progress(|progress| repository.fetch_states(remote, None, prune, progress))?;
     let after = repository.all_tracked(remote)?;
     let (mut lines, mut damaged) = (Vec::new(), Vec::new());
     for (name, id) in &after {

@@ -9,19 +9,11 @@ use crate::render::text::human_size;
 pub(super) fn run(verb: &Collect, context: &Context) -> Result<Exit, Failure> {
     let collected = match context.connect_to_forks()? {
         Some(mut connection) => connection.call(verb)?,
-        None => Collected {
-            layers: 0,
-            snapshots: 0,
-            expired: 0,
-            freed_bytes: 0,
-            kept_bytes: 0,
-        },
+        None => Collected::default(),
     };
-    if context.output.is_json() {
-        context.output.json(&collected)?;
-    } else {
-        context.output.text(&format_collected(&collected))?;
-    }
+    context
+        .output
+        .json_or_text(&collected, || format_collected(&collected))?;
     Ok(SUCCESS)
 }
 

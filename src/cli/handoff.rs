@@ -64,11 +64,9 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
     }
     let handoff = client::handoff::make(&mut connection, &request, &signers, !verb.background)?;
     note_agent_texts(context, &handoff.agent_texts);
-    if context.output.is_json() {
-        context.output.json(&handoff)?;
-    } else {
-        context.output.text(&format_line(&handoff))?;
-    }
+    context
+        .output
+        .json_or_text(&handoff, || format_line(&handoff))?;
     Ok(match handoff.record.state {
         HandoffState::Pending | HandoffState::Ready => SUCCESS,
         HandoffState::Skipped => ExitCode::Nothing.code(),
@@ -213,10 +211,8 @@ fn import(verb: &ImportHandoff, context: &Context) -> Result<Exit, Failure> {
             ..verb.clone()
         })
     })?;
-    if context.output.is_json() {
-        context.output.json(&handoff)?;
-    } else {
-        context.output.text(&format_line(&handoff))?;
-    }
+    context
+        .output
+        .json_or_text(&handoff, || format_line(&handoff))?;
     Ok(SUCCESS)
 }

@@ -155,7 +155,7 @@ pub(super) fn note_strays(fork: &ForkInfo, connection: &mut Client, output: &Out
     output.note(&format!(
         "{name}: `tine op log {name}` shows the operation that brought it, `tine undo {name}` takes that back while it is the last"
     ));
-    let request = ops::NoteToldStrays {
+    let request = ops::MarkStraysReported {
         fork: name.clone(),
         strays: fork.strays.clone(),
     };

@@ -1,25 +1,25 @@
 //! `tine merge`: brings forks, snapshots, branches, commits and trees together.
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::context::Context;
 use super::output::{Cell, Output, Tone, table};
-use super::resolving::{self, ResolverArgs, ReviewProgress};
-use super::{Exit, SUCCESS, review};
-use crate::change::resolver::{JsonBytes, QuestionHunk};
-use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
+use super::resolving::ResolverArgs;
+use super::sequencing::resolve_review;
+use super::{Exit, SUCCESS};
+use crate::change::review::{ConflictRecord, VersionRecord};
 use crate::client::commit::note_agent_texts;
 use crate::client::content::{content, hunks};
 use crate::client::hooks::HookOutput;
 use crate::client::merging::HookOptions;
 use crate::client::{Client, identity};
 use crate::git::program;
-use crate::merge::ConflictKind;
-use crate::ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource};
+use crate::ops::protocol::{MergeStatus, MergeTarget, Merged, MergedSource, SourceOutcome};
 use crate::ops::{ErrorCode, ExitCode, Failure};
-use crate::path::text::PathText;
 use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
+use crate::store::ForkName;
 use crate::{client, ops};
 
 // The help is the operation's doc comment.
@@ -81,28 +81,12 @@ pub(super) fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     let Some(review) = merged.review.filter(|_| verb.resolving.resolver.is_some()) else {
         return print_merged(context, &merged);
     };
-    let progress = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
-    if progress == ReviewProgress::Resolved && verb.resolving.auto_commit {
-        let request = ops::CommitReview {
-            review,
-            allow_revert: verb.operation.allow_revert,
-            ..ops::CommitReview::default()
-        };
-        return review::commit(context, &mut connection, request);
-    }
-    let request = ops::ShowReview { review };
-    if context.output.is_json() {
-        // The command was a merge, so print the merge, with its conflicts as resolved so far.
-        let shown = connection.call(&request)?;
-        context.output.json(&with_contents(
-            context,
-            &merged,
-            &shown.info.record.conflicts,
-        )?)?;
-    } else {
-        review::show(&request, context, &mut connection)?;
-    }
-    Ok(ExitCode::Refused.code())
+    let commit = ops::CommitReview {
+        review,
+        allow_revert: verb.operation.allow_revert,
+        ..ops::CommitReview::default()
+    };
+    resolve_review(context, &mut connection, commit, &merged, &verb.resolving)
 }
 
 /// Calls the daemon to merge and returns the result.
@@ -180,15 +164,9 @@ fn print_answer(context: &Context, merged: &Merged, is_begun: bool) -> Result<Ex
     for source in &merged.sources {
         note_agent_texts(context, &source.agent_texts);
     }
-    if context.output.is_json() {
-        context
-            .output
-            .json(&with_contents(context, merged, &merged.conflicts)?)?;
-    } else {
-        context
-            .output
-            .text(&format_merged(merged, is_begun, &context.output))?;
-    }
+    print_with_contents(context, merged, &merged.conflicts, || {
+        format_merged(merged, is_begun, &context.output)
+    })?;
     Ok(exit_of(merged.status))
 }
 
@@ -201,103 +179,61 @@ pub(super) fn exit_of(status: MergeStatus) -> Exit {
     }
 }
 
+/// Prints an answer as text, or as JSON with its conflicts' contents.
+pub(super) fn print_with_contents(
+    context: &Context,
+    answer: &impl Serialize,
+    conflicts: &[ConflictRecord],
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    if context.output.is_json() {
+        let answer = with_contents(context, answer, conflicts)?;
+        context.output.json(&answer)
+    } else {
+        context.output.text(&text())
+    }
+}
+
 /// Serializes an answer, with file contents in its conflicts.
 pub(super) fn with_contents(
     context: &Context,
     answer: &impl Serialize,
     conflicts: &[ConflictRecord],
-) -> Result<serde_json::Value, Failure> {
-    let failed = |error: serde_json::Error| {
-        Failure::new(ErrorCode::Internal, "the answer cannot be told").cause(error.to_string())
+) -> Result<Value, Failure> {
+    let conflicts = conflicts
+        .iter()
+        .map(|conflict| conflict_with_contents(context, conflict));
+    let conflicts: Value = conflicts.collect::<Result<_, _>>()?;
+    let mut document = to_json(answer)?;
+    document["conflicts"] = conflicts;
+    Ok(document)
+}
+
+/// Serializes a conflict, with its hunks and the contents of its versions.
+fn conflict_with_contents(context: &Context, conflict: &ConflictRecord) -> Result<Value, Failure> {
+    // Submodules have no content.
+    let content = |version: &VersionRecord| {
+        content(context, Some(&version.kind.mode_text()), Some(&version.id))
     };
-    let mut document = serde_json::to_value(answer).map_err(failed)?;
-    let conflicts =
-        serde_json::to_value(conflicts_with_contents(context, conflicts)?).map_err(failed)?;
-    if let Some(fields) = document.as_object_mut() {
-        fields.insert("conflicts".to_owned(), conflicts);
+    let mut document = to_json(conflict)?;
+    let (base, ours, theirs) = (&conflict.base, &conflict.ours, &conflict.theirs);
+    for (side, versions) in [("base", base), ("ours", ours), ("theirs", theirs)] {
+        for (at, version) in versions.iter().enumerate() {
+            document[side][at]["content"] = to_json(&content(version)?)?;
+        }
+    }
+    document["hunks"] = to_json(&hunks(context, conflict)?)?;
+    if let Some(resolution) = &conflict.resolution {
+        let contents = resolution.versions.iter().map(content);
+        document["resolution"]["contents"] = to_json(&contents.collect::<Result<Vec<_>, _>>()?)?;
     }
     Ok(document)
 }
 
-/// Conflict with its contents.
-#[derive(Serialize)]
-struct ConflictDocument<'a> {
-    kind: ConflictKind,
-    path: &'a PathText,
-    paths: &'a [PathText],
-    base: Vec<VersionDocument<'a>>,
-    ours: Vec<VersionDocument<'a>>,
-    theirs: Vec<VersionDocument<'a>>,
-    hunks: Vec<QuestionHunk>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    of: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rejected: Option<&'a Rejected>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resolution: Option<ResolutionDocument<'a>>,
-}
-
-/// Resolution with its contents.
-#[derive(Serialize)]
-struct ResolutionDocument<'a> {
-    #[serde(flatten)]
-    resolution: &'a ResolutionRecord,
-    contents: Vec<Option<JsonBytes>>,
-}
-
-#[derive(Serialize)]
-struct VersionDocument<'a> {
-    #[serde(flatten)]
-    version: &'a VersionRecord,
-    /// `None` for a submodule.
-    content: Option<JsonBytes>,
-}
-
-fn conflicts_with_contents<'a>(
-    context: &Context,
-    conflicts: &'a [ConflictRecord],
-) -> Result<Vec<ConflictDocument<'a>>, Failure> {
-    let content = |version: &VersionRecord| {
-        content(context, Some(&version.kind.mode_text()), Some(&version.id))
-    };
-    let versions = |lines: &'a [VersionRecord]| -> Result<Vec<VersionDocument<'a>>, Failure> {
-        lines
-            .iter()
-            .map(|version| {
-                Ok(VersionDocument {
-                    version,
-                    content: content(version)?,
-                })
-            })
-            .collect()
-    };
-    conflicts
-        .iter()
-        .map(|conflict| {
-            Ok(ConflictDocument {
-                kind: conflict.kind,
-                path: &conflict.path,
-                paths: &conflict.paths,
-                base: versions(&conflict.base)?,
-                ours: versions(&conflict.ours)?,
-                theirs: versions(&conflict.theirs)?,
-                hunks: hunks(context, conflict)?,
-                of: conflict.of.as_deref(),
-                rejected: conflict.rejected.as_ref(),
-                resolution: match &conflict.resolution {
-                    Some(resolution) => Some(ResolutionDocument {
-                        resolution,
-                        contents: resolution
-                            .versions
-                            .iter()
-                            .map(content)
-                            .collect::<Result<_, _>>()?,
-                    }),
-                    None => None,
-                },
-            })
-        })
-        .collect()
+fn to_json(value: &impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(value).map_err(|error| {
+        Failure::new(ErrorCode::Internal, "the answer cannot be told").cause(error.to_string())
+    })
 }
 
 /// Formats a merge. `is_begun`: git continues it in the mount.
@@ -314,30 +250,11 @@ pub(super) fn format_merged(merged: &Merged, is_begun: bool, output: &Output) ->
         let would = if merged.dry_run { "would be" } else { "is" };
         text.push_str(&format!("{target} {would} at {after}, {changed} changed\n"));
     }
-    if let (Some(fork), Some(snapshot)) = (&merged.target.fork, &merged.snapshot) {
-        text.push_str(&format!(
-            "`tine undo {fork}` takes that back; what it was is the snapshot {snapshot}\n"
-        ));
-    }
+    text.push_str(&undo_line(&merged.target, merged.snapshot.as_ref()));
     if !merged.conflicts.is_empty() {
-        let rows: Vec<Vec<Cell>> = merged
-            .conflicts
-            .iter()
-            .map(|conflict| {
-                let mut row = vec![
-                    Cell::new(format!("  {}", kind_in_words(conflict))).toned(output, Tone::Bad),
-                    Cell::new(quoted(&conflict.path)),
-                ];
-                row.extend(
-                    conflict
-                        .of
-                        .as_ref()
-                        .map(|of| Cell::new(format!("with {of}"))),
-                );
-                row
-            })
-            .collect();
-        text.push_str(&table(&rows));
+        text.push_str(&conflict_table(&merged.conflicts, output, |conflict| {
+            Some(format!("with {}", conflict.of.as_ref()?))
+        }));
         text.push_str(match (nothing_moves, merged.dry_run, is_begun) {
             (true, _, true) => "nothing is merged",
             (true, true, _) => "nothing would be changed",
@@ -358,6 +275,33 @@ pub(super) fn format_merged(merged: &Merged, is_begun: bool, output: &Output) ->
     text
 }
 
+/// Formats the command that undoes the move of a fork.
+pub(super) fn undo_line(target: &MergeTarget, snapshot: Option<&ForkName>) -> String {
+    match (&target.fork, snapshot) {
+        (Some(fork), Some(snapshot)) => {
+            format!("`tine undo {fork}` takes that back; what it was is the snapshot {snapshot}\n")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Formats conflicts as a table: their kinds, paths and details.
+pub(super) fn conflict_table(
+    conflicts: &[ConflictRecord],
+    output: &Output,
+    detail: impl Fn(&ConflictRecord) -> Option<String>,
+) -> String {
+    let rows = conflicts.iter().map(|conflict| {
+        let mut row = vec![
+            Cell::new(format!("  {}", kind_in_words(conflict))).toned(output, Tone::Bad),
+            Cell::new(quoted(&conflict.path)),
+        ];
+        row.extend(detail(conflict).map(Cell::new));
+        row
+    });
+    table(&rows.collect::<Vec<_>>())
+}
+
 fn next_step(review: u64) -> String {
     format!("; `tine review show {review}` is where to go on\n")
 }
@@ -372,15 +316,15 @@ fn format_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
     let commit = short_id(source.commit.as_deref().unwrap_or_default());
     let would = if is_planned { "would be " } else { "" };
     let mut text = match source.how {
-        MergedHow::Contained => format!("nothing to merge: {target} has all of {from}\n"),
-        MergedHow::FastForward => format!("{from} {would}merged into {target}: fast-forward\n"),
-        MergedHow::MergeCommit if commit.is_empty() => {
+        SourceOutcome::Contained => format!("nothing to merge: {target} has all of {from}\n"),
+        SourceOutcome::FastForward => format!("{from} {would}merged into {target}: fast-forward\n"),
+        SourceOutcome::MergeCommit if commit.is_empty() => {
             format!("{from} {would}merged into {target}: merge commit\n")
         }
-        MergedHow::MergeCommit => {
+        SourceOutcome::MergeCommit => {
             format!("{from} {would}merged into {target}: merge commit {commit}\n")
         }
-        MergedHow::Conflicts => format!("{from} has conflicts with {target}:\n"),
+        SourceOutcome::Conflicts => format!("{from} has conflicts with {target}:\n"),
     };
     if let Some(committed) = source
         .committed

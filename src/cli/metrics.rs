@@ -25,8 +25,8 @@ const PATH: &str = "/metrics";
 
 /// Address of the endpoint, for JSON output.
 #[derive(Serialize)]
-struct Serving {
-    url: String,
+struct Serving<'a> {
+    url: &'a str,
 }
 
 /// Metric of each mount: name, type, help text and getter.
@@ -218,13 +218,9 @@ pub(super) fn serve(address: &str, read: &ReadStats, context: &Context) -> Resul
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let url = format!("http://{}{PATH}", listener.local_addr().map_err(failed)?);
-    if context.output.is_json() {
-        context.output.json(&Serving { url })?;
-    } else {
-        context
-            .output
-            .text(&format!("serving {url} until interrupted\n"))?;
-    }
+    context.output.json_or_text(&Serving { url: &url }, || {
+        format!("serving {url} until interrupted\n")
+    })?;
     let (heads, asked) = mpsc::channel();
     thread::Builder::new()
         .spawn(move || listen(&listener, &heads))

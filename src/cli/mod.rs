@@ -44,6 +44,7 @@ mod exec;
 mod fetch;
 mod fsmonitor;
 mod gc;
+mod global;
 mod graph;
 mod handoff;
 mod list;

@@ -11,12 +11,10 @@ pub(super) fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
     let at = verb.at.as_deref().map(|dir| context.absolute(dir));
     let fork = connection.call(&Mount { at, ..verb.clone() })?;
     context.check_mounted_here(&connection, &fork)?;
-    if context.output.is_json() {
-        context.output.json(&fork)?;
-    } else {
-        context.output.path(&fork.mount_dir)?;
-    }
-    embedded_paths::again(context, &mut connection, &fork.name);
+    context
+        .output
+        .json_or(&fork, || context.output.path(&fork.mount_dir))?;
+    embedded_paths::rewrite_again(context, &mut connection, &fork.name);
     note_unrequested_changes(&fork, &mut connection, &context.output);
     Ok(SUCCESS)
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::context::Context;
-use super::fetch::{fetch_one, here, sent};
+use super::fetch::{fetch_one, head_here, sent};
 use super::{Exit, SUCCESS};
 use crate::change::state;
 use crate::client::after_new::after_new;
@@ -107,7 +107,7 @@ fn find_on_remote(context: &Context, word: &str) -> Result<RemoteFork, Failure> 
     };
     let name = ForkName::parse(name)?;
     let repository = context.repository()?;
-    let remote = repository.fetch_remote(remote, here(context)?.short_branch())?;
+    let remote = repository.fetch_remote(remote, head_here(context)?.short_branch())?;
     if repository.tracked(&remote, name.as_str())?.is_none() {
         fetch_one(context, &remote, &name)?;
     }

@@ -1,14 +1,12 @@
 //! `tine op log`: the operations of commands on a fork's files.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use super::Exit;
 use super::context::Context;
 use super::output::{Cell, Tone};
 use super::shown::{self, Shown};
 use crate::ops::protocol::Operations;
 use crate::ops::{Failure, ListOperations};
-use crate::render::text::human_age;
+use crate::render::text::{human_age, now_secs};
 use crate::workspace::OperationState;
 
 /// Look at the operations on a fork
@@ -37,9 +35,7 @@ impl Shown for ListOperations {
         if operations.is_empty() {
             output.note("no command has changed a file yet");
         }
-        let now_secs = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        let now_secs = now_secs();
         let rows: Vec<Vec<Cell>> = operations
             .iter()
             .map(|operation| {

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use super::args::Global;
+use super::global::{Color, Global};
 pub(super) use super::table::{Cell, table};
 use super::{pager, progress, terminal};
 use crate::ops::protocol::PointInfo;
@@ -19,14 +19,6 @@ use crate::ops::{ErrorCode, Failure};
 use crate::render::failure::FailureBody;
 use crate::render::failure::FailureObject;
 use crate::render::text::one_line;
-
-/// When to colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Color {
-    Auto,
-    Always,
-    Never,
-}
 
 /// Settings for everything that a command prints.
 #[derive(Debug, Clone, Copy)]
@@ -137,7 +129,8 @@ impl Output {
                 ErrorCode::Io,
                 "the answer could not be written to standard output",
             )
-            .cause(error.to_string())),
+            .cause(error.to_string())
+            .hint("what the command did stays done; only its answer is missing")),
             _ => Ok(()),
         }
     }
@@ -190,6 +183,28 @@ impl Output {
         self.bytes(&json_line(value)?)
     }
 
+    /// Prints the answer as JSON, or else the text from `text`.
+    pub(super) fn json_or_text(
+        &self,
+        answer: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        self.json_or(answer, || self.text(&text()))
+    }
+
+    /// Prints the answer as JSON, or else calls `print`.
+    pub(super) fn json_or(
+        &self,
+        answer: &impl Serialize,
+        print: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if self.json {
+            self.json(answer)
+        } else {
+            print()
+        }
+    }
+
     /// Prints one JSON value on standard error.
     ///
     /// For verbs whose standard output belongs to another program.
@@ -205,12 +220,19 @@ impl Output {
         let _ = std::io::stderr().write_all(bytes);
     }
 
-    /// Returns a writer for another program's progress, if progress is shown.
-    pub(super) fn progress(&self) -> Option<impl FnMut(&[u8]) + use<>> {
-        self.is_watched().then_some(|bytes: &[u8]| {
-            // A closed standard error is not a reason to stop.
-            let _ = std::io::stderr().write_all(bytes);
-        })
+    /// Calls `run` with a writer for another program's progress.
+    ///
+    /// There is none if progress is not shown.
+    pub(super) fn with_progress<T>(
+        &self,
+        run: impl FnOnce(Option<&mut dyn FnMut(&[u8])>) -> T,
+    ) -> T {
+        let mut write = |bytes: &[u8]| self.bytes_aside(bytes);
+        if self.is_watched() {
+            run(Some(&mut write))
+        } else {
+            run(None)
+        }
     }
 
     /// Returns whether progress is shown.
@@ -228,7 +250,7 @@ impl Output {
     /// Prints a note on standard error.
     pub(super) fn note(&self, text: &str) {
         if !self.quiet {
-            self.say(Tone::Careful, "note", text);
+            self.print_labelled(Tone::Careful, "note", text);
         }
     }
 
@@ -245,9 +267,9 @@ impl Output {
 
     /// Notes a problem that did not fail the command, with its hint.
     pub(super) fn trouble(&self, failure: &Failure) {
-        self.say(Tone::Careful, "note", &failure.to_string());
+        self.print_labelled(Tone::Careful, "note", &failure.to_string());
         if let Some(hint) = &failure.hint {
-            self.say(Tone::Good, "hint", hint);
+            self.print_labelled(Tone::Good, "hint", hint);
         }
     }
 
@@ -268,16 +290,16 @@ impl Output {
             let _ = self.json(&object);
             return;
         }
-        self.say(Tone::Bad, "error", &failure.message);
+        self.print_labelled(Tone::Bad, "error", &failure.message);
         for cause in &failure.causes {
-            self.say(Tone::Faint, "cause", cause);
+            self.print_labelled(Tone::Faint, "cause", cause);
         }
         if let Some(hint) = &failure.hint {
-            self.say(Tone::Good, "hint", hint);
+            self.print_labelled(Tone::Good, "hint", hint);
         }
     }
 
-    fn say(&self, tone: Tone, label: &str, text: &str) {
+    fn print_labelled(&self, tone: Tone, label: &str, text: &str) {
         let mut stderr = std::io::stderr().lock();
         let label = paint(
             self.colors(stderr.is_terminal()),

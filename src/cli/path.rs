@@ -60,10 +60,10 @@ fn print_main_checkout(context: &Context) -> Result<Exit, Failure> {
         )
         .hint("`tine path NAME` prints where a fork is"));
     };
-    if context.output.is_json() {
-        context.output.json(&MainCheckout { main_checkout })?;
-    } else {
-        context.output.path(main_checkout)?;
-    }
+    context
+        .output
+        .json_or(&MainCheckout { main_checkout }, || {
+            context.output.path(main_checkout)
+        })?;
     Ok(SUCCESS)
 }

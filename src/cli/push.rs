@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::context::Context;
-use super::fetch::{here, sent};
+use super::fetch::{head_here, sent};
 use super::output::Tone;
 use super::{Exit, SUCCESS};
 use crate::change::state;
@@ -99,22 +99,19 @@ pub(super) fn run(verb: &Push, context: &Context) -> Result<Exit, Failure> {
 fn delete(verb: &Push, name: &ForkName, context: &Context) -> Result<Exit, Failure> {
     let repository = context.repository()?;
     let own = format!("tine/{name}");
-    let here = here(context)?;
+    let here = head_here(context)?;
     let branches = [Some(own.as_str()), here.short_branch()];
     let branches: Vec<&str> = branches.into_iter().flatten().collect();
     let remote = repository.push_remote(verb.remote.as_deref(), &branches)?;
     send(context, &remote, name, None, verb.force)?;
-    if context.output.is_json() {
-        context.output.json(&Deleted {
+    context.output.json_or_text(
+        &Deleted {
             remote: &remote,
             name,
             deleted: true,
-        })?;
-    } else {
-        context
-            .output
-            .text(&format!("removed {name} from {remote}\n"))?;
-    }
+        },
+        || format!("removed {name} from {remote}\n"),
+    )?;
     Ok(SUCCESS)
 }
 
@@ -127,12 +124,11 @@ fn send(
     force: bool,
 ) -> Result<bool, Failure> {
     let repository = context.repository()?;
-    let mut progress = context.output.progress();
-    let listener = progress
-        .as_mut()
-        .map(|writer| writer as &mut dyn FnMut(&[u8]));
-    repository
-        .send_state(remote, name.as_str(), commit_id, force, listener)
+    let output = &context.output;
+    output
+        .with_progress(|progress| {
+            repository.send_state(remote, name.as_str(), commit_id, force, progress)
+        })
         .map_err(|error| refused(repository, error))
 }
 

@@ -10,7 +10,8 @@ use super::shown::{self, Shown};
 use super::{Exit, SUCCESS};
 use crate::change::recovery::RecoverKind;
 use crate::ops::protocol::{
-    BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
+    OtherRecoverKind, OtherRecoverLine, Purged, RecoverLine, RecoverList, RecoverWork,
+    WorkRecovered,
 };
 use crate::ops::{ExitCode, Failure, ListRecover, Purge, ShowRecover};
 use crate::render::text::{
@@ -25,7 +26,7 @@ pub(super) fn run(verb: &Recover, context: &Context) -> Result<Exit, Failure> {
         (Some(Action::Show(verb)), _) => shown::run(verb, context),
         (Some(Action::Purge(verb)), _) => shown::run(verb, context),
         (None, None) => shown::run(&ListRecover {}, context),
-        (None, Some(id)) => bring_back(verb, id, context),
+        (None, Some(id)) => recover_work(verb, id, context),
     }
 }
 
@@ -56,7 +57,7 @@ fn format_list(list: &RecoverList, output: &Output) -> String {
                 Cell::new(what(line)).toned(output, Tone::Name),
                 Cell::new(line.entry.command.as_str()),
                 match &line.missing {
-                    None => Cell::new(line.way_back.as_str()).toned(output, Tone::Good),
+                    None => Cell::new(line.recover_command.as_str()).toned(output, Tone::Good),
                     Some(id) => {
                         Cell::new(format!("{} is missing", short_id(id))).toned(output, Tone::Bad)
                     }
@@ -81,10 +82,10 @@ fn format_list(list: &RecoverList, output: &Output) -> String {
         )];
         rows.extend(list.elsewhere.iter().map(|line| {
             vec![
-                Cell::new(what_elsewhere(line)).toned(output, Tone::Name),
+                Cell::new(describe_other(line)).toned(output, Tone::Name),
                 Cell::new(human_age(line.kept_secs, now_secs())).right(),
                 Cell::new(line.because.as_str()),
-                Cell::new(line.way_back.as_str()).toned(output, Tone::Good),
+                Cell::new(line.recover_command.as_str()).toned(output, Tone::Good),
             ]
         }));
         text.push_str(&output.table(&rows));
@@ -164,12 +165,12 @@ fn what(line: &RecoverLine) -> String {
     }
 }
 
-fn what_elsewhere(line: &ElsewhereLine) -> String {
+fn describe_other(line: &OtherRecoverLine) -> String {
     match (line.what, &line.fork) {
-        (Elsewhere::Snapshot, Some(fork)) => format!("snapshot {fork}@{}", line.name),
-        (Elsewhere::Snapshot, None) => format!("snapshot {}", line.name),
-        (Elsewhere::Review, _) => format!("review {}", line.name),
-        (Elsewhere::Damaged, _) => format!("damaged/{}", line.name),
+        (OtherRecoverKind::Snapshot, Some(fork)) => format!("snapshot {fork}@{}", line.name),
+        (OtherRecoverKind::Snapshot, None) => format!("snapshot {}", line.name),
+        (OtherRecoverKind::Review, _) => format!("review {}", line.name),
+        (OtherRecoverKind::Damaged, _) => format!("damaged/{}", line.name),
     }
 }
 
@@ -222,7 +223,7 @@ fn format_entry(line: &RecoverLine, output: &Output) -> String {
         None => String::new(),
     };
     text.push_str(&match &line.missing {
-        None => format!("`{}` brings it back{expires}\n", line.way_back),
+        None => format!("`{}` brings it back{expires}\n", line.recover_command),
         Some(id) => {
             format!("it does not come back as a whole: the object {id} is not in the repository; {FSCK}\n")
         }
@@ -230,31 +231,29 @@ fn format_entry(line: &RecoverLine, output: &Output) -> String {
     text
 }
 
-fn bring_back(verb: &Recover, id: u64, context: &Context) -> Result<Exit, Failure> {
+fn recover_work(verb: &Recover, id: u64, context: &Context) -> Result<Exit, Failure> {
     let snapshot = verb.snapshot.as_deref().map(ForkName::parse).transpose()?;
-    let request = BringBack {
+    let request = RecoverWork {
         id,
         snapshot,
         name: verb.name.clone(),
         dir: verb.at.as_deref().map(|dir| context.absolute(dir)),
         mount: !verb.no_mount,
     };
-    let brought = context.connect()?.call(&request)?;
-    if context.output.is_json() {
-        context.output.json(&brought)?;
-    } else {
-        print_brought_back(&brought, context)?;
-    }
+    let recovered = context.connect()?.call(&request)?;
+    context
+        .output
+        .json_or(&recovered, || print_recovered(&recovered, context))?;
     Ok(SUCCESS)
 }
 
-fn print_brought_back(brought: &BroughtBack, context: &Context) -> Result<(), Failure> {
-    match (&brought.fork, &brought.branch, &brought.commit) {
+fn print_recovered(recovered: &WorkRecovered, context: &Context) -> Result<(), Failure> {
+    match (&recovered.fork, &recovered.branch, &recovered.commit) {
         (Some(fork), ..) => {
             context.output.path(&fork.mount_dir)?;
             context.output.note(&format!(
                 "{} is back, without what git ignored in it; `tine recover purge {}` lets its copy go",
-                fork.name, brought.id
+                fork.name, recovered.id
             ));
         }
         (None, Some(branch), Some(commit)) => context.output.text(&format!(

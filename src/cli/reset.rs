@@ -9,7 +9,7 @@ use crate::ops::{Failure, Reset};
 
 impl Shown for Reset {
     fn after(&self, restored: &Restored, context: &Context, client: &mut Client) {
-        embedded_paths::again(context, client, &restored.fork);
+        embedded_paths::rewrite_again(context, client, &restored.fork);
     }
 
     fn show(&self, restored: &Restored, context: &Context) -> Result<(), Failure> {

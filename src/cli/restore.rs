@@ -4,7 +4,7 @@ use super::context::Context;
 use super::sequencing::{ConflictArgs, resolve_and_print};
 use super::{Exit, SUCCESS};
 use crate::client::embedded_paths;
-use crate::ops::protocol::{CommitLine, IndexKept, RestoreOutcome, Restored, RestoredHow};
+use crate::ops::protocol::{CommitLine, IndexKept, RestoreMethod, RestoreOutcome, Restored};
 use crate::ops::{self, Failure};
 use crate::render::text::short_id;
 
@@ -43,22 +43,20 @@ pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
         }
     };
     if operation.paths.is_empty() {
-        embedded_paths::again(context, &mut connection, &restored.fork);
+        embedded_paths::rewrite_again(context, &mut connection, &restored.fork);
     }
     let to = restored.to.as_deref().unwrap_or(&operation.to);
     let what = match operation.paths.len() {
-        _ if restored.how == RestoredHow::OntoHead => {
+        _ if restored.how == RestoreMethod::OntoHead => {
             format!("has what {to} had of its own, on HEAD, which has commits of others by now")
         }
         0 => format!("is as at {to}"),
         1 => format!("has 1 path as at {to}"),
         count => format!("has {count} paths as at {to}"),
     };
-    if context.output.is_json() {
-        context.output.json(&restored)?;
-    } else {
-        context.output.text(&format_restored(&restored, &what))?;
-    }
+    context
+        .output
+        .json_or_text(&restored, || format_restored(&restored, &what))?;
     Ok(SUCCESS)
 }
 

@@ -131,16 +131,15 @@ pub(super) fn show(
     connection: &mut Client,
 ) -> Result<Exit, Failure> {
     let shown = connection.call(operation)?;
-    if context.output.is_json() {
-        context.output.json(&with_contents(
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&with_contents(
             context,
             &shown,
             &shown.info.record.conflicts,
         )?)?;
     } else {
-        context
-            .output
-            .long(&format_review(&shown, &context.output))?;
+        output.long(&format_review(&shown, output))?;
     }
     Ok(SUCCESS)
 }

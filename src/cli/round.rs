@@ -55,7 +55,10 @@ pub(super) fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
             session: round.named(),
             ..verb.clone()
         }),
-        Action::Present(verb) => round.present(verb),
+        Action::Present(verb) => round.call(&PresentRound {
+            session: round.named(),
+            ..verb.clone()
+        }),
         Action::Merge(verb) => merging::merge(verb, &round),
         Action::Attempt(verb) => round.call(&CountAttempt {
             session: round.named(),
@@ -109,13 +112,9 @@ impl Rounds<'_> {
             ..verb.clone()
         };
         let shown = connection.call(&request)?;
-        if context.output.is_json() {
-            context.output.json(&shown)?;
-        } else {
-            context
-                .output
-                .text(&format_session(&shown, &context.output))?;
-        }
+        context
+            .output
+            .json_or_text(&shown, || format_session(&shown, &context.output))?;
         for BranchStays { branch, checkout } in &shown.stays {
             context.output.note(&format!(
                 "the branch {branch} of an earlier round stays: it is checked out at {}",
@@ -145,27 +144,17 @@ impl Rounds<'_> {
         let session = self.session.clone();
         let Some(reader) = verb.reader.clone() else {
             let shown = connection.call(&ops::ShowRound { session })?;
-            if output.is_json() {
-                output.json(&shown)?;
-            } else {
-                output.text(&format_session(&shown, output))?;
-            }
+            output.json_or_text(&shown, || format_session(&shown, output))?;
             return Ok(SUCCESS);
         };
         let shown = connection.call(&ops::ShowRoundTo { session, reader })?;
-        match (output.is_json(), verb.prompt) {
-            (true, true) => {
-                #[derive(Serialize)]
-                struct Prompt {
-                    prompt: String,
-                }
-                output.json(&Prompt {
-                    prompt: format_prompt(&shown),
-                })?;
-            }
-            (true, false) => output.json(&shown)?,
-            (false, true) => output.text(&format_prompt(&shown))?,
-            (false, false) => output.text(&format_reader(&shown, output))?,
+        if verb.prompt {
+            let prompt = format_prompt(&shown);
+            output.json_or(&serde_json::json!({ "prompt": prompt }), || {
+                output.text(&prompt)
+            })?;
+        } else {
+            output.json_or_text(&shown, || format_reader(&shown, output))?;
         }
         Ok(SUCCESS)
     }
@@ -214,16 +203,6 @@ impl Rounds<'_> {
         become_git_diff(context, (&a.work.tree, &b.work.tree), verb.form.flags())
     }
 
-    fn present(&self, verb: &PresentRound) -> Result<Exit, Failure> {
-        let context = self.context;
-        let mut connection = self.connect()?;
-        let verb = PresentRound {
-            session: self.named(),
-            ..verb.clone()
-        };
-        shown::call(&verb, &mut connection, context)
-    }
-
     fn clean(&self, verb: &CleanRounds) -> Result<Exit, Failure> {
         let output = &self.context.output;
         let mut connection = self.connect()?;
@@ -242,12 +221,8 @@ impl Rounds<'_> {
                 seat.commit = None;
             }
         }
-        if output.is_json() {
-            output.json(&cleaned)?;
-        } else {
-            let place = self.place.map(|place| place.common_dir.as_path());
-            output.text(&format_cleaned(&cleaned, place))?;
-        }
+        let place = self.place.map(|place| place.common_dir.as_path());
+        output.json_or_text(&cleaned, || format_cleaned(&cleaned, place))?;
         Ok(SUCCESS)
     }
 }

@@ -61,11 +61,8 @@ pub(super) fn context(verb: &ShowContext, context: &Context) -> Result<Exit, Fai
         None => {
             let dir = context.repository()?.main_checkout();
             ToolContextShown {
-                fork: None,
                 working_dir: dir.map(|dir| PathText::from(dir.as_os_str().as_bytes())),
-                mounted: false,
-                buffers: Vec::new(),
-                environment: Vec::new(),
+                ..ToolContextShown::default()
             }
         }
     };

@@ -2,18 +2,20 @@
 //!
 //! That is the handling of conflicts and the output.
 
+use serde::Serialize;
+
 use super::context::Context;
-use super::merge::with_contents;
-use super::output::{Cell, Output, Tone, table};
+use super::merge::{conflict_table, exit_of, print_with_contents, undo_line, with_contents};
+use super::output::Output;
 use super::resolving::{self, ResolverArgs, ReviewProgress};
-use super::{Exit, SUCCESS, review};
+use super::{Exit, review};
 use crate::change::sequence::ItemResult;
 use crate::client::{Client, identity};
 use crate::ops;
 use crate::ops::protocol::{MergeStatus, ReviewPolicy, Sequenced, SequencedCommit};
 use crate::ops::{ExitCode, Failure, Operation};
-use crate::render::merging::{kind_in_words, target_name};
-use crate::render::text::{counted, quoted, short_id};
+use crate::render::merging::target_name;
+use crate::render::text::{counted, short_id};
 
 // Options for conflicts that no strategy settles.
 #[derive(Debug, Clone, clap::Args)]
@@ -48,22 +50,34 @@ pub(super) fn resolve_and_print(
     let Some(review) = done.review.filter(|_| resolving.resolver.is_some()) else {
         return print_sequenced(context, done);
     };
+    let commit = ops::CommitReview {
+        review,
+        ..ops::CommitReview::default()
+    };
+    resolve_review(context, connection, commit, done, resolving)
+}
+
+/// Asks a resolver about a review, then commits or shows it.
+///
+/// JSON shows the command's `answer`, with its conflicts as resolved so far.
+pub(super) fn resolve_review(
+    context: &Context,
+    connection: &mut Client,
+    commit: ops::CommitReview,
+    answer: &impl Serialize,
+    resolving: &ResolverArgs,
+) -> Result<Exit, Failure> {
+    let review = commit.review;
     let progress = resolving::resolve(resolving, context, connection, review)?;
     if progress == ReviewProgress::Resolved && resolving.auto_commit {
-        let request = ops::CommitReview {
-            review,
-            ..ops::CommitReview::default()
-        };
-        return review::commit(context, connection, request);
+        return review::commit(context, connection, commit);
     }
     let request = ops::ShowReview { review };
     if context.output.is_json() {
         let shown = connection.call(&request)?;
-        context.output.json(&with_contents(
-            context,
-            &done,
-            &shown.info.record.conflicts,
-        )?)?;
+        let conflicts = &shown.info.record.conflicts;
+        let answer = with_contents(context, answer, conflicts)?;
+        context.output.json(&answer)?;
     } else {
         review::show(&request, context, connection)?;
     }
@@ -90,20 +104,11 @@ impl ResolverArgs {
 
 /// Shows the result and returns its exit code.
 pub(super) fn print_sequenced(context: &Context, done: &Sequenced) -> Result<Exit, Failure> {
-    if context.output.is_json() {
-        context
-            .output
-            .json(&with_contents(context, done, &done.conflicts)?)?;
-    } else {
-        context
-            .output
-            .text(&format_sequenced(done, &context.output))?;
-    }
-    Ok(match done.status {
-        MergeStatus::Merged => SUCCESS,
-        MergeStatus::NothingToMerge => ExitCode::Nothing.code(),
-        MergeStatus::Conflicts | MergeStatus::Reviewed => ExitCode::Refused.code(),
-    })
+    let output = &context.output;
+    print_with_contents(context, done, &done.conflicts, || {
+        format_sequenced(done, output)
+    })?;
+    Ok(exit_of(done.status))
 }
 
 fn format_sequenced(done: &Sequenced, output: &Output) -> String {
@@ -134,31 +139,11 @@ fn format_sequenced(done: &Sequenced, output: &Output) -> String {
         }),
         MergeStatus::Conflicts | MergeStatus::Reviewed => {}
     }
-    if let (Some(fork), Some(snapshot)) = (&done.target.fork, &done.snapshot) {
-        text.push_str(&format!(
-            "`tine undo {fork}` takes that back; what it was is the snapshot {snapshot}\n"
-        ));
-    }
-    if !done.conflicts.is_empty() {
-        let rows: Vec<Vec<Cell>> = done
-            .conflicts
-            .iter()
-            .map(|conflict| {
-                let mut row = vec![
-                    Cell::new(format!("  {}", kind_in_words(conflict))).toned(output, Tone::Bad),
-                    Cell::new(quoted(&conflict.path)),
-                ];
-                row.extend(
-                    conflict
-                        .rejected
-                        .as_ref()
-                        .map(|rejected| Cell::new(rejected.reason.as_str())),
-                );
-                row
-            })
-            .collect();
-        text.push_str(&table(&rows));
-    }
+    text.push_str(&undo_line(&done.target, done.snapshot.as_ref()));
+    text.push_str(&conflict_table(&done.conflicts, output, |conflict| {
+        let rejected = conflict.rejected.as_ref()?;
+        Some(rejected.reason.clone())
+    }));
     if done.status == MergeStatus::Conflicts || done.status == MergeStatus::Reviewed {
         let changed = if done.dry_run {
             "nothing would be changed"

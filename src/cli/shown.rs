@@ -42,10 +42,8 @@ pub(super) fn print<O: Shown>(
     context: &Context,
 ) -> Result<Exit, Failure> {
     verb.after(answer, context, client);
-    if context.output.is_json() {
-        context.output.json(answer)?;
-    } else {
-        verb.show(answer, context)?;
-    }
+    context
+        .output
+        .json_or(answer, || verb.show(answer, context))?;
     Ok(O::exit(answer))
 }

@@ -44,19 +44,18 @@ pub(super) fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
         force: verb.force,
     };
     let recover = context.connect_for(&verb.take)?.call(&delete)?.recover;
-    let way_back = match recover {
+    let recovery = match recover {
         Some(id) => format!("; `tine recover {id} NAME` brings it back as a fork"),
         None => String::new(),
     };
-    if context.output.is_json() {
-        context
-            .output
-            .json(&serde_json::json!({"fork": fork, "deleted": name, "recover": recover}))?;
-    } else {
-        context
-            .output
-            .note(&format!("deleted {fork}@{name}{way_back}"));
-    }
+    let (output, answer) = (
+        &context.output,
+        serde_json::json!({"fork": fork, "deleted": name, "recover": recover}),
+    );
+    output.json_or(&answer, || {
+        output.note(&format!("deleted {fork}@{name}{recovery}"));
+        Ok(())
+    })?;
     Ok(SUCCESS)
 }
 

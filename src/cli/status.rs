@@ -6,8 +6,9 @@ use super::context::Context;
 use super::list::{note_strays, note_trees};
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS, completing};
+use crate::change::ChangeKind;
 use crate::ops::Failure;
-use crate::ops::protocol::{ChangeKindText, ChangeLine, Changes, ForkInfo};
+use crate::ops::protocol::{ChangeLine, Changes, ForkInfo};
 use crate::render::text::{counted, quoted, short_id};
 
 /// Show what changed in a fork since its last commit
@@ -100,9 +101,9 @@ fn format_status(fork: &ForkInfo, changes: &Changes, output: &Output) -> String 
 /// Formats one change as a letter and a path.
 pub(super) fn change_text(change: &ChangeLine, output: &Output) -> String {
     let tone = match change.kind {
-        ChangeKindText::Added => Tone::Good,
-        ChangeKindText::Deleted => Tone::Bad,
-        ChangeKindText::Modified | ChangeKindText::TypeChanged => Tone::Careful,
+        ChangeKind::Added => Tone::Good,
+        ChangeKind::Deleted => Tone::Bad,
+        ChangeKind::Modified | ChangeKind::TypeChanged => Tone::Careful,
     };
     let letter = output.paint(tone, change.kind.letter());
     format!("{letter} {}\n", quoted(&change.path))

@@ -162,7 +162,7 @@ fn narrow(widths: &mut [usize], room: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::output::Color;
+    use super::super::global::Color;
     use super::*;
 
     #[test]

@@ -117,8 +117,8 @@ pub(super) fn run(top: &Top, context: &Context) -> Result<Exit, Failure> {
         watch: true,
         ..top.read.clone()
     };
-    let look = || stats::ask(context, &read);
-    let Some(first) = look()? else {
+    let read_stats = || stats::ask(context, &read);
+    let Some(first) = read_stats()? else {
         if context.output.is_json() {
             context.output.json(&Shown {
                 running: false,
@@ -132,22 +132,21 @@ pub(super) fn run(top: &Top, context: &Context) -> Result<Exit, Failure> {
     };
     let is_watched = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if !top.once && !context.output.is_json() && is_watched {
-        return watch(top, &context.output, first, look);
+        return watch(top, &context.output, first, read_stats);
     }
     std::thread::sleep(Duration::from_secs_f64(top.interval));
-    let Some(mut now) = look()? else {
+    let Some(mut now) = read_stats()? else {
         return Err(ended());
     };
     now.mounted = since(&first, &now, top.sort);
-    if context.output.is_json() {
-        context.output.json(&Shown {
+    context.output.json_or_text(
+        &Shown {
             running: true,
             interval_secs: top.interval,
             mounted: now.mounted.iter().map(shown_fork).collect(),
-        })?;
-    } else {
-        context.output.text(&drawn(&now, 0, &context.output))?;
-    }
+        },
+        || drawn(&now, 0, &context.output),
+    )?;
     Ok(SUCCESS)
 }
 
@@ -262,7 +261,7 @@ fn watch(
     top: &Top,
     output: &Output,
     first: Stats,
-    look: impl Fn() -> Result<Option<Stats>, Failure>,
+    read_stats: impl Fn() -> Result<Option<Stats>, Failure>,
 ) -> Result<Exit, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(ErrorCode::Io, "the terminal could not be used")
@@ -308,7 +307,7 @@ fn watch(
             continue;
         }
         next = Instant::now() + every;
-        let Some(now) = look()? else {
+        let Some(now) = read_stats()? else {
             return Err(ended());
         };
         shown = Stats {

@@ -55,7 +55,7 @@ struct Branch {
 }
 
 #[derive(Serialize)]
-struct Drawing {
+struct TreeDocument {
     forks: Vec<Branch>,
 }
 
@@ -161,7 +161,7 @@ fn about(fork: &ForkInfo, known: &Known) -> String {
 fn print_tree(context: &Context, forks: Vec<Branch>, format: Format) -> Result<Exit, Failure> {
     let output = &context.output;
     if output.is_json() {
-        output.json(&Drawing { forks })?;
+        output.json(&TreeDocument { forks })?;
         return Ok(SUCCESS);
     }
     if forks.is_empty() {

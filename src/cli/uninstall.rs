@@ -92,7 +92,7 @@ pub(super) fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> 
     let was_running = Client::connect(repository.common_dir())?.is_some();
     let mut connection = context.connect_to_forks()?;
     let mut found = match &mut connection {
-        Some(connection) => look(connection, repository)?,
+        Some(connection) => find_installed(connection, repository)?,
         None => Found {
             forks: Vec::new(),
             damaged: Vec::new(),
@@ -194,7 +194,7 @@ pub(super) fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> 
 }
 
 /// Collects all that the daemon knows.
-fn look(connection: &mut Client, repository: &Repository) -> Result<Found, Failure> {
+fn find_installed(connection: &mut Client, repository: &Repository) -> Result<Found, Failure> {
     let (forks, damaged) = connection.forks()?;
     let mut work = Vec::new();
     for fork in &forks {

@@ -89,7 +89,7 @@ fn take_up(
         previous: which == CarriedTrees::Previous,
     };
     let taken = connection.call(&request)?;
-    embedded_paths::again(context, connection, &fork);
+    embedded_paths::rewrite_again(context, connection, &fork);
     if context.output.is_json() {
         context.output.json(&taken)?;
     } else {
@@ -141,9 +141,6 @@ fn fetched(context: &Context, branch: &str) -> Result<String, Failure> {
             shell_word(branch)
         )));
     };
-    let mut progress = context.output.progress();
-    let listener = progress
-        .as_mut()
-        .map(|writer| writer as &mut dyn FnMut(&[u8]));
-    Ok(repository.fetch_followed(&followed, listener)?)
+    let output = &context.output;
+    Ok(output.with_progress(|progress| repository.fetch_followed(&followed, progress))?)
 }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::args;
-use super::output::Color;
+use super::global::Color;
 use crate::ops::{ErrorCode, Failure};
 use crate::path::shell::shell_word;
 use crate::store::StoreError;

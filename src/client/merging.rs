@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::{Client, identity};
 use tine_git::{CallerConfig, ObjectId};
 use tine_ops as ops;
-use tine_ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource, ReviewPolicy};
+use tine_ops::protocol::{MergeStatus, Merged, MergedSource, ReviewPolicy, SourceOutcome};
 use tine_ops::{Failure, Signers, stays_committed, work_message};
 use tine_store::ForkName;
 
@@ -148,7 +148,7 @@ fn message_of(
     source: &MergedSource,
     options: HookOptions,
 ) -> Result<Option<String>, Failure> {
-    let (MergedHow::MergeCommit, Some(commit)) = (source.how, &source.commit) else {
+    let (SourceOutcome::MergeCommit, Some(commit)) = (source.how, &source.commit) else {
         return Ok(None);
     };
     let dir = match (&planned.target.fork, &planned.target.checkout) {

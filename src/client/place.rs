@@ -16,7 +16,7 @@ use tine_path::shell::shell_word;
 use tine_store::{ForkName, Store};
 use tine_sys::file::fs_figures;
 use tine_sys::namespace::mount_namespace_of;
-use tine_tools::path::beneath;
+use tine_tools::path::relative_path;
 
 /// Receiver of notes and progress.
 ///
@@ -231,7 +231,7 @@ impl Place {
     /// `no-such-fork` or `not-in-fork`, and the errors of [`Place::connect`].
     pub fn connect_to(&self, name: Option<&ForkName>) -> Result<(Client, ForkName), Failure> {
         let connection = self.connect_to_forks()?;
-        let mut connection = connection.ok_or_else(|| no_fork(name))?;
+        let mut connection = connection.ok_or_else(|| no_such_fork(name))?;
         let fork = match name {
             Some(name) => name.clone(),
             None => self.fork_here(&mut connection)?,
@@ -265,7 +265,7 @@ impl Place {
 
     /// Returns whether the directory is `mount_dir` or under it.
     pub fn is_beneath(&self, mount_dir: &Path) -> bool {
-        beneath(mount_dir, &self.outside()).is_some()
+        relative_path(mount_dir, &self.outside()).is_some()
     }
 
     /// Returns the directory as the daemon sees it.
@@ -286,7 +286,7 @@ impl Place {
         match operation.clone().fork() {
             Some(fork) => {
                 let connection = self.connect_to_forks()?;
-                connection.ok_or_else(|| no_fork(fork.as_ref()))
+                connection.ok_or_else(|| no_such_fork(fork.as_ref()))
             }
             None => self.connect(),
         }
@@ -300,7 +300,7 @@ impl Place {
 }
 
 /// Returns the failure for a fork in a repository without a store.
-fn no_fork(name: Option<&ForkName>) -> Failure {
+fn no_such_fork(name: Option<&ForkName>) -> Failure {
     match name {
         Some(name) => Failure::no_such_fork(name),
         None => Failure::not_in_fork(),

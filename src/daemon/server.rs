@@ -1,4 +1,4 @@
-//! Life cycle of the daemon: start, service, upkeep, end.
+//! Life cycle of the daemon: start, service, maintenance, end.
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -24,10 +24,10 @@ use tine_sys::{mapping, memory, process};
 /// Options of a daemon.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Interval of upkeep. The default is 5 seconds.
+    /// Interval of maintenance. The default is 5 seconds.
     ///
-    /// Upkeep syncs forks to the disk and adopts contents that git has.
-    pub upkeep_every: Duration,
+    /// Maintenance syncs forks to the disk and adopts contents that git has.
+    pub maintenance_every: Duration,
     /// Time without mounts and clients after which the daemon ends.
     ///
     /// The default is 10 minutes.
@@ -37,7 +37,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
-            upkeep_every: Duration::from_secs(5),
+            maintenance_every: Duration::from_secs(5),
             idle_limit: Duration::from_secs(600),
         }
     }
@@ -99,7 +99,7 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
     handoffs::recover(&daemon);
     generations::make_wanted(&daemon);
     serve(&daemon, listener)?;
-    upkeep(&daemon, options);
+    run_maintenance(&daemon, options);
     if daemon.store.is_in_place() {
         socket::remove(daemon.store.dir());
     }
@@ -114,7 +114,7 @@ fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     let repository = Repository::open(common_dir)?;
     let store = Store::open(&repository)?;
     transfer::clear_forgotten(store.dir());
-    if let Err(error) = recovery::take_over(&store, &repository) {
+    if let Err(error) = recovery::convert_refs(&store, &repository) {
         log::warn!("what an earlier tine kept stays where it is: {error}");
     }
     let loan = store.lend_inodes();
@@ -157,23 +157,26 @@ fn serve(daemon: &Arc<Daemon>, listener: UnixListener) -> Result<(), Failure> {
     })
 }
 
-/// Runs upkeep periodically until the daemon is stopped or idle.
-fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
+/// Runs maintenance periodically until the daemon is stopped or idle.
+fn run_maintenance(daemon: &Arc<Daemon>, options: &ServerOptions) {
     let mut heap = Heap::default();
     // Opening the store has already collected garbage of earlier processes.
     let mut collected_at = Instant::now();
-    let mut tended_at: Option<Instant> = None;
-    while !daemon.presence.wait(Instant::now() + options.upkeep_every) {
+    let mut expired_at: Option<Instant> = None;
+    while !daemon
+        .presence
+        .wait(Instant::now() + options.maintenance_every)
+    {
         if tine_ops::end_if_displaced(daemon) {
             break;
         }
         for slot in daemon.slots() {
-            daemon.look_after(&slot);
+            daemon.maintain(&slot);
         }
         daemon.repository.confirm_pending();
-        if tended_at.is_none_or(|at| at.elapsed() >= COLLECT_EVERY) {
-            tended_at = Some(Instant::now());
-            tend(daemon);
+        if expired_at.is_none_or(|at| at.elapsed() >= COLLECT_EVERY) {
+            expired_at = Some(Instant::now());
+            expire_recover_entries(daemon);
         }
         if collected_at.elapsed() >= COLLECT_EVERY {
             collected_at = Instant::now();
@@ -203,15 +206,15 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
 /// Removes expired entries of `tine recover`.
 ///
 /// Entries expire if they are too old or too many.
-fn tend(daemon: &Daemon) {
-    let tended = daemon.repository_now().and_then(|repository| {
-        Ok(recovery::tend(
+fn expire_recover_entries(daemon: &Daemon) {
+    let expired = daemon.repository_now().and_then(|repository| {
+        Ok(recovery::maintain(
             &daemon.store,
             &repository,
             Timestamp::now().secs,
         )?)
     });
-    match tended {
+    match expired {
         Ok(expired) if expired.entries > 0 => {
             log::info!("{} entries of `tine recover` expired", expired.entries);
         }
@@ -263,13 +266,13 @@ mod tests {
         let store = Store::open(&repository).expect("a new store");
         let daemon = Arc::new(Daemon::new(repository, store, None));
         let options = ServerOptions {
-            upkeep_every: Duration::from_millis(1),
+            maintenance_every: Duration::from_millis(1),
             idle_limit: Duration::from_millis(5),
         };
         daemon.presence.arrive();
         thread::scope(|scope| {
-            let life = scope.spawn(|| upkeep(&daemon, &options));
-            // Many rounds of upkeep: a client is there.
+            let life = scope.spawn(|| run_maintenance(&daemon, &options));
+            // Many rounds of maintenance: a client is there.
             let patience = Instant::now() + 20 * options.idle_limit;
             assert!(!daemon.presence.wait(patience));
             assert!(!life.is_finished());

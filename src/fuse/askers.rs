@@ -77,12 +77,12 @@ pub(super) fn gets_saved_content(thread: u32, is_editor: impl Fn(u32) -> bool) -
         return true;
     }
     (0..TRIES)
-        .find_map(|_| look(thread, &is_editor))
+        .find_map(|_| try_gets_saved_content(thread, &is_editor))
         .unwrap_or(true)
 }
 
 /// Makes one attempt; `None` if a process ended meanwhile.
-fn look(thread: u32, is_editor: &impl Fn(u32) -> bool) -> Option<bool> {
+fn try_gets_saved_content(thread: u32, is_editor: &impl Fn(u32) -> bool) -> Option<bool> {
     let mut process = Process::of(thread)?;
     if is_editor(process.pid) {
         return Some(true);

@@ -1,7 +1,7 @@
 //! Conversion of the kernel's numbers to types of the workspace.
 
 use super::errno::Errno;
-use tine_layer::store::SeekWhence;
+use tine_layer::contents::SeekWhence;
 use tine_workspace::{FallocateMode, RenameMode, XattrMode};
 
 /// Preferred size of a read or write in bytes (`st_blksize`).

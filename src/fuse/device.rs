@@ -16,7 +16,7 @@ use super::error::MountError;
 use super::mount::MountOptions;
 use super::place::FS_TYPE;
 use tine_store::MountProfile;
-use tine_sys::mount::{self as sys, MountRestrictions, UnmountHow};
+use tine_sys::mount::{self as sys, MountRestrictions, UnmountKind};
 use tine_sys::process::{effective_gid, effective_uid};
 
 /// Path of the FUSE device.
@@ -254,7 +254,7 @@ fn message(stderr: &[u8]) -> String {
 }
 
 /// Unmounts the file system at `dir`, which the caller has identified.
-pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
+pub(super) fn unmount(dir: &Path, how: UnmountKind) -> Result<(), MountError> {
     if effective_uid() == 0 {
         return sys::unmount(dir, how).map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => MountError::Busy(dir.to_owned()),
@@ -263,8 +263,8 @@ pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
         });
     }
     let flags = match how {
-        UnmountHow::IfUnused => "-u",
-        UnmountHow::Detach | UnmountHow::Abort => "-uz",
+        UnmountKind::IfUnused => "-u",
+        UnmountKind::Detach | UnmountKind::Abort => "-uz",
     };
     let mut command = fusermount();
     command.arg(flags).arg("--").arg(dir);

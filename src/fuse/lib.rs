@@ -54,8 +54,8 @@ pub use busy_files::BusyFile;
 pub use counters::{KindMetrics, LATENCY_CLASSES, Traffic, latency_bound_secs};
 pub use error::MountError;
 pub use mount::{
-    FuseMount, MountOptions, MountPoint, UnmountMode, cut_off, detach_stale, guards_below,
-    has_lost_daemon, lying_at, remove_guard,
+    FuseMount, MountOptions, MountPoint, UnmountMode, cut_off, detach_stale,
+    files_under_mount_point, guards_below, has_lost_daemon, remove_guard,
 };
 pub use place::is_seen_at;
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};

@@ -11,7 +11,7 @@
 //! reason. [`FuseMount`] only watches it.
 
 mod ending;
-mod ground;
+mod mount_point;
 
 use std::fs;
 use std::io;
@@ -46,7 +46,7 @@ use tine_workspace::Workspace;
 
 pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};
-pub use ground::{MountPoint, guards_below, lying_at, remove_guard};
+pub use mount_point::{MountPoint, files_under_mount_point, guards_below, remove_guard};
 
 /// Number of `fuser` threads that serve one mount.
 const THREADS: usize = 2;
@@ -71,7 +71,8 @@ pub struct MountOptions {
     /// True to keep programs from writing into the unmounted directory.
     ///
     /// It is unmounted for a while after the daemon was killed, for instance. A guarded directory
-    /// may hold files, which the mount covers: [`FuseMount::take_ground`] gives access to them.
+    /// may hold files, which the mount covers: [`FuseMount::take_mount_point`] gives access to
+    /// them.
     pub guarded: bool,
 }
 
@@ -117,8 +118,8 @@ pub struct FuseMount {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     transport: Transport,
-    /// Directory under the mount, until [`FuseMount::take_ground`] takes it.
-    ground: Mutex<Option<MountPoint>>,
+    /// Directory under the mount, until [`FuseMount::take_mount_point`] takes it.
+    mount_point: Mutex<Option<MountPoint>>,
 }
 
 impl FuseMount {
@@ -178,8 +179,8 @@ impl FuseMount {
     ///
     /// It may hold files that were written while nothing was mounted. `None` on later calls, and if
     /// the mount is not guarded.
-    pub fn take_ground(&self) -> Option<MountPoint> {
-        self.ground.lock().take()
+    pub fn take_mount_point(&self) -> Option<MountPoint> {
+        self.mount_point.lock().take()
     }
 
     /// Returns the transport in use.
@@ -220,12 +221,16 @@ pub(super) fn serve<F: Filesystem>(
     ended: Ended,
 ) -> Result<FuseMount, MountError> {
     sys::keep_large_buffers_untouched();
-    let ground = MountPoint::open(&options.dir)?;
-    let dir = ground.dir().to_owned();
-    if !options.guarded && !ground.is_empty().map_err(MountError::io("read", &dir))? {
+    let mount_point = MountPoint::open(&options.dir)?;
+    let dir = mount_point.dir().to_owned();
+    if !options.guarded
+        && !mount_point
+            .is_empty()
+            .map_err(MountError::io("read", &dir))?
+    {
         return Err(MountError::NotEmpty(dir));
     }
-    let device = mount_over(&ground, options)?;
+    let device = mount_over(&mount_point, options)?;
     let place = match identify(&dir, options) {
         Ok(place) => place,
         Err(error) => {
@@ -279,7 +284,7 @@ pub(super) fn serve<F: Filesystem>(
             Some(_) => Transport::Ring,
             None => Transport::Device,
         },
-        ground: Mutex::new(options.guarded.then_some(ground)),
+        mount_point: Mutex::new(options.guarded.then_some(mount_point)),
     };
     if let Err(error) =
         mount.spawn_session(session, notifier.clone(), notified, options.settings, rings)
@@ -299,17 +304,17 @@ pub(super) fn serve<F: Filesystem>(
     Ok(mount)
 }
 
-/// Mounts over `ground`, to which programs cannot write before or after.
-fn mount_over(ground: &MountPoint, options: &MountOptions) -> Result<OwnedFd, MountError> {
+/// Mounts over `mount_point`, to which programs cannot write before or after.
+fn mount_over(mount_point: &MountPoint, options: &MountOptions) -> Result<OwnedFd, MountError> {
     if !options.guarded {
-        return device::mount(options, ground.dir());
+        return device::mount(options, mount_point.dir());
     }
-    ground.guard();
+    mount_point.guard();
     if effective_uid() != 0 {
-        ground.unshut();
+        mount_point.make_writable();
     }
-    let device = device::mount(options, ground.dir());
-    ground.shut();
+    let device = device::mount(options, mount_point.dir());
+    mount_point.make_unwritable();
     device
 }
 

@@ -25,7 +25,7 @@ use super::askers;
 use super::entries::Entry;
 use super::errno::Errno;
 use tine_attr::{FileKind, Ino};
-use tine_layer::store::SeekWhence;
+use tine_layer::contents::SeekWhence;
 use tine_workspace::{Caller, Workspace};
 
 /// Time in which a thread is expected to retry after ESTALE.

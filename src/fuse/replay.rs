@@ -93,7 +93,7 @@ struct Script {
 
 impl Script {
     /// Adds a name that had `node` before the change.
-    fn put(&mut self, at: &NamePlace, node: Option<Attr>) {
+    fn add(&mut self, at: &NamePlace, node: Option<Attr>) {
         let names = self.names.entry(at.dir).or_default();
         names.entry(at.name.clone()).or_insert(node);
         self.nodes.extend(node.map(|node| (node.ino, node)));
@@ -166,8 +166,8 @@ impl Replay {
         };
         for step in steps {
             match step {
-                ViewStep::Remove { at, node, .. } => script.put(at, Some(*node)),
-                ViewStep::Make { at, .. } => script.put(at, None),
+                ViewStep::Remove { at, node, .. } => script.add(at, Some(*node)),
+                ViewStep::Make { at, .. } => script.add(at, None),
                 ViewStep::Move {
                     from,
                     to,
@@ -175,8 +175,8 @@ impl Replay {
                     replaced,
                     ..
                 } => {
-                    script.put(from, Some(*node));
-                    script.put(to, *replaced);
+                    script.add(from, Some(*node));
+                    script.add(to, *replaced);
                 }
                 ViewStep::Write { .. } | ViewStep::SetMode { .. } => {}
             }

@@ -261,7 +261,7 @@ impl Work {
             .replay
             .begin(calls::thread_number(), all, test_name.as_bytes());
         // The name does not exist. The lookup shows whether the server sees this thread's ID.
-        let _ = beneath::open(&root, Path::new(&test_name), Access::Look);
+        let _ = beneath::open(&root, Path::new(&test_name), Access::Attributes);
         if self.replay.has_test_lookup() {
             Ok(self.take_each(root, steps))
         } else {
@@ -455,7 +455,7 @@ impl OpenDirs {
 
     /// Opens a directory below the root.
     fn open_new(&self, path: &RepoPath) -> io::Result<File> {
-        beneath::open(&self.root, path.as_path(), Access::Look)
+        beneath::open(&self.root, path.as_path(), Access::Attributes)
     }
 }
 

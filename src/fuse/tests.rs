@@ -21,7 +21,7 @@ use super::error::MountError;
 use super::mount::{self, FuseMount, MountOptions, UnmountMode, detach_stale};
 use super::{TransportChoice, device, place, users_of};
 use tine_store::MountSettings;
-use tine_sys::mount::UnmountHow;
+use tine_sys::mount::UnmountKind;
 use tine_sys::process::{effective_gid, effective_uid};
 
 const TTL: Duration = Duration::from_secs(3600);
@@ -382,7 +382,7 @@ fn what_is_mounted_over_ours_is_left_alone() {
     }
     assert_eq!(place::mounts_at(dir).unwrap().len(), 2);
     drop(other);
-    device::unmount(dir, UnmountHow::Detach).unwrap();
+    device::unmount(dir, UnmountKind::Detach).unwrap();
     fixture.mount.unmount(UnmountMode::Clean).unwrap();
 }
 

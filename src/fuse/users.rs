@@ -24,21 +24,21 @@ pub fn users_of(dir: &Path) -> Vec<(u32, String)> {
 /// Otherwise as [`users_of`].
 pub fn users_of_each(dirs: &[&Path]) -> Vec<Vec<(u32, String)>> {
     let mounts: Vec<Option<place::MountedAt>> = dirs.iter().map(|dir| mount_at(dir)).collect();
-    look(&mounts, Where::Everywhere)
+    users_by_mount(&mounts, UserScope::Everywhere)
 }
 
 /// Returns whether a process in another mount namespace uses `mount`.
 ///
 /// The mount may be at another directory there. The kernel would permit unmounting it here.
 pub(super) fn is_used_elsewhere(mount: &place::MountedAt) -> bool {
-    look(&[Some(mount.clone())], Where::InOtherNamespaces)
+    users_by_mount(&[Some(mount.clone())], UserScope::InOtherNamespaces)
         .iter()
         .any(|users| !users.is_empty())
 }
 
 /// Selection of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Where {
+enum UserScope {
     /// All processes.
     Everywhere,
     /// Only processes in other mount namespaces.
@@ -46,7 +46,10 @@ enum Where {
 }
 
 /// Returns the processes that use each of `mounts`, with command names.
-fn look(mounts: &[Option<place::MountedAt>], among: Where) -> Vec<Vec<(u32, String)>> {
+fn users_by_mount(
+    mounts: &[Option<place::MountedAt>],
+    among: UserScope,
+) -> Vec<Vec<(u32, String)>> {
     let mut users = vec![BTreeMap::new(); mounts.len()];
     let own_namespace = namespace::mount_namespace_of(Path::new("/proc/self"));
     let mut seen_elsewhere = BTreeMap::new();
@@ -65,7 +68,7 @@ fn look(mounts: &[Option<place::MountedAt>], among: Where) -> Vec<Vec<(u32, Stri
                 let seen = seen_elsewhere.entry(namespace);
                 Some(seen.or_insert_with(|| place::mounts_seen_by(&proc_dir).unwrap_or_default()))
             }
-            _ if among == Where::InOtherNamespaces => continue,
+            _ if among == UserScope::InOtherNamespaces => continue,
             _ => None,
         };
         let uses = Uses::by(&proc_dir);

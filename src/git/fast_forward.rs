@@ -516,19 +516,19 @@ impl RefMove {
             lock: lock_of(&path),
         };
         let (branch, from, to) = (&moving.branch, moving.from, moving.to);
-        refs.ask("start")?;
-        refs.tell(&format!(
+        refs.send_and_wait("start")?;
+        refs.send(&format!(
             "update ORIG_HEAD {from}\nupdate refs/heads/{branch} {to} {from}\n"
         ))?;
-        refs.ask("prepare")?;
+        refs.send_and_wait("prepare")?;
         Ok(refs)
     }
 
     fn commit(mut self) -> Result<(), GitError> {
-        self.ask("commit")
+        self.send_and_wait("commit")
     }
 
-    fn tell(&mut self, text: &str) -> Result<(), GitError> {
+    fn send(&mut self, text: &str) -> Result<(), GitError> {
         let told = match &mut self.input {
             Some(input) => input
                 .write_all(text.as_bytes())
@@ -543,8 +543,8 @@ impl RefMove {
     }
 
     /// Sends a command, and waits until git reports that it is done.
-    fn ask(&mut self, verb: &str) -> Result<(), GitError> {
-        self.tell(&format!("{verb}\n"))?;
+    fn send_and_wait(&mut self, verb: &str) -> Result<(), GitError> {
+        self.send(&format!("{verb}\n"))?;
         let mut answer = String::new();
         let read = self.answers.read_line(&mut answer);
         if read.is_ok() && answer.trim_end() == format!("{verb}: ok") {

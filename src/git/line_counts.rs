@@ -43,7 +43,7 @@ impl Repository {
             .arg("diff")
             .args(NUMSTAT_FLAGS)
             .args([old_tree.to_string(), new_tree.to_string()]);
-        ask(&mut git)
+        run(&mut git)
     }
 }
 
@@ -51,7 +51,7 @@ impl Repository {
 ///
 /// # Errors
 /// [`GitError::GitFailed`] if git fails.
-pub fn ask(git: &mut Command) -> Result<BTreeMap<Vec<u8>, LineCounts>, GitError> {
+pub fn run(git: &mut Command) -> Result<BTreeMap<Vec<u8>, LineCounts>, GitError> {
     Ok(parse(&program::run(git, b"")?))
 }
 

@@ -3,18 +3,21 @@
 //! Every object read is hashed and compared with its id, because the git library trusts packs and
 //! loose files. In a partial clone, the git program fetches missing objects first.
 
-use std::collections::HashMap;
+mod protection;
+mod tree;
+
 use std::sync::Arc;
 
 use gix::ObjectId;
-use gix::objs::{CommitRef, Exists, Find, FindHeader, Kind, TagRef, TreeRefIter};
+use gix::objs::{CommitRef, Exists, Find, FindHeader, Kind, TagRef};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+pub(super) use self::protection::Protection;
+pub use self::tree::{TreeEntry, TreeEntryKind};
 use super::checksum::Checksum;
 use super::error::with_causes;
 use super::{GitError, Repository, nonblocking, program};
-use tine_path::{DOT_GIT, EntryName, PathError};
 use tine_sys::mapping;
 
 /// The part of a commit that tine uses.
@@ -36,70 +39,6 @@ pub struct CommitInfo {
     pub author_time_secs: i64,
 }
 
-/// The mode of a tree entry.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
-pub enum TreeEntryKind {
-    /// Regular file, 100644.
-    File,
-    /// Executable file, 100755.
-    Executable,
-    /// Symbolic link, 120000.
-    Symlink,
-    /// Directory, 040000.
-    Directory,
-    /// Gitlink, 160000, shown as an empty directory.
-    Submodule,
-}
-
-impl TreeEntryKind {
-    /// Returns git's mode, as in `git ls-tree`: 0o100644 …
-    pub fn mode(self) -> u32 {
-        match self {
-            TreeEntryKind::File => 0o100644,
-            TreeEntryKind::Executable => 0o100755,
-            TreeEntryKind::Symlink => 0o120000,
-            TreeEntryKind::Directory => 0o040000,
-            TreeEntryKind::Submodule => 0o160000,
-        }
-    }
-
-    /// Returns the mode in six octal digits: `100644`.
-    pub fn mode_text(self) -> String {
-        format!("{:06o}", self.mode())
-    }
-
-    /// Parses the output of [`mode_text`](Self::mode_text).
-    pub fn of_mode_text(text: &[u8]) -> Option<TreeEntryKind> {
-        [
-            TreeEntryKind::File,
-            TreeEntryKind::Executable,
-            TreeEntryKind::Symlink,
-            TreeEntryKind::Submodule,
-            TreeEntryKind::Directory,
-        ]
-        .into_iter()
-        .find(|kind| kind.mode_text().as_bytes() == text)
-    }
-}
-
-impl From<gix::objs::tree::EntryMode> for TreeEntryKind {
-    fn from(mode: gix::objs::tree::EntryMode) -> TreeEntryKind {
-        use gix::objs::tree::EntryKind;
-        match mode.kind() {
-            EntryKind::Blob => TreeEntryKind::File,
-            EntryKind::BlobExecutable => TreeEntryKind::Executable,
-            EntryKind::Link => TreeEntryKind::Symlink,
-            EntryKind::Tree => TreeEntryKind::Directory,
-            EntryKind::Commit => TreeEntryKind::Submodule,
-        }
-    }
-}
-
-/// Maximum number of files in a whole tree. git's index of that many takes a gigabyte.
-const MAX_FILES: u64 = 10_000_000;
-
 /// Maximum size in bytes of a tree, commit or tag: several million entries.
 ///
 /// A larger object is refused by its announced size, before it is loaded or rebuilt from deltas.
@@ -113,7 +52,7 @@ const MAX_BLOB_BYTES: u64 = 1 << 30;
 /// Number of lookups in a reopened object database.
 ///
 /// They are for objects that are on disk, but not where they were.
-const FRESH_LOOKS: usize = 4;
+const REOPEN_ATTEMPTS: usize = 4;
 
 /// Maximum bytes of stored trees in the cache.
 ///
@@ -150,17 +89,6 @@ impl Weighter<ObjectId, Arc<[u8]>> for ByLength {
         // Includes the cache's own overhead.
         data.len() as u64 + 64
     }
-}
-
-/// One entry of a tree object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TreeEntry {
-    /// Name, checked by [`Repository::read_tree`].
-    pub name: EntryName,
-    /// Mode of the entry.
-    pub kind: TreeEntryKind,
-    /// Id of the blob, the tree, or the submodule's commit.
-    pub id: ObjectId,
 }
 
 impl Repository {
@@ -256,100 +184,6 @@ impl Repository {
         ids.into_iter()
             .map(|id| Ok((id, self.commit_info(id)?)))
             .collect()
-    }
-
-    /// Reads a tree, in git's order. The empty tree is always readable.
-    ///
-    /// # Errors
-    /// [`GitError::HostileTree`] for a name that a checkout must refuse (`..`, slashes, a variant
-    /// of `.git` that `core.protectHFS` or `core.protectNTFS` detects); [`GitError::MissingObject`]
-    /// or [`GitError::CorruptObject`].
-    pub fn read_tree(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError> {
-        if tree_id == self.empty_tree_id() {
-            return Ok(Vec::new());
-        }
-        let data = self.read_object(tree_id, Kind::Tree)?;
-        check_modes(&data, tree_id)?;
-        let protect = self.protection();
-        let mut entries: Vec<TreeEntry> = Vec::new();
-        for entry in TreeRefIter::from_bytes(&data, tree_id.kind()) {
-            let entry = entry.map_err(|error| corrupt(tree_id, error))?;
-            let kind = TreeEntryKind::from(entry.mode);
-            let hostile = |source| GitError::HostileTree { tree_id, source };
-            let name = EntryName::new(entry.filename).map_err(hostile)?;
-            protect.check(&name, kind).map_err(hostile)?;
-            if let Some(last) = entries.last() {
-                check_order(last, &name, kind).map_err(|reason| GitError::CorruptObject {
-                    id: tree_id,
-                    reason,
-                })?;
-            }
-            entries.push(TreeEntry {
-                name,
-                kind,
-                id: entry.oid.to_owned(),
-            });
-        }
-        check_duplicates(&entries).map_err(|reason| GitError::CorruptObject {
-            id: tree_id,
-            reason,
-        })?;
-        Ok(entries)
-    }
-
-    /// Refuses a tree with more files than any checkout could have.
-    ///
-    /// A few objects can make such a tree, if each directory contains the next one many times. Each
-    /// tree is therefore read once and its count reused.
-    ///
-    /// # Errors
-    /// [`GitError::TooManyFiles`]; otherwise fails as [`Repository::read_tree`].
-    pub fn check_file_count(&self, tree_id: ObjectId) -> Result<(), GitError> {
-        struct Counting {
-            tree_id: ObjectId,
-            files: u64,
-            /// Directories that are not counted yet.
-            children: Vec<ObjectId>,
-        }
-        let start = |tree_id| -> Result<Counting, GitError> {
-            let entries = self.read_tree(tree_id)?;
-            let is_dir = |entry: &&TreeEntry| entry.kind == TreeEntryKind::Directory;
-            let children: Vec<ObjectId> = entries
-                .iter()
-                .filter(is_dir)
-                .map(|entry| entry.id)
-                .collect();
-            Ok(Counting {
-                tree_id,
-                files: (entries.len() - children.len()) as u64,
-                children,
-            })
-        };
-        let mut known: HashMap<ObjectId, u64> = HashMap::new();
-        let mut above = Vec::new();
-        let mut current = start(tree_id)?;
-        loop {
-            if current.files > MAX_FILES {
-                return Err(GitError::TooManyFiles {
-                    tree_id,
-                    limit: MAX_FILES,
-                });
-            }
-            match current.children.pop() {
-                Some(child) => match known.get(&child) {
-                    Some(files) => current.files = current.files.saturating_add(*files),
-                    None => above.push(std::mem::replace(&mut current, start(child)?)),
-                },
-                None => {
-                    known.insert(current.tree_id, current.files);
-                    let Some(mut parent): Option<Counting> = above.pop() else {
-                        return Ok(());
-                    };
-                    parent.files = parent.files.saturating_add(current.files);
-                    current = parent;
-                }
-            }
-        }
     }
 
     /// Reads a blob as stored, unfiltered.
@@ -519,7 +353,7 @@ impl Repository {
             return Ok(found);
         }
         let mut second = find();
-        for _ in 0..FRESH_LOOKS {
+        for _ in 0..REOPEN_ATTEMPTS {
             if let Ok(Some(found)) = second {
                 return Ok(found);
             }
@@ -568,26 +402,6 @@ fn too_large(id: ObjectId, size: u64) -> GitError {
     }
 }
 
-/// Checks that every tree entry has a mode, as git's `get_mode`.
-///
-/// The library accepts a missing mode as 0.
-fn check_modes(mut entries: &[u8], tree_id: ObjectId) -> Result<(), GitError> {
-    while let Some(name_at) = entries.iter().position(|&byte| byte == b' ') {
-        if name_at == 0 {
-            return Err(GitError::CorruptObject {
-                id: tree_id,
-                reason: "an entry has no mode".to_owned(),
-            });
-        }
-        let name_end = entries.iter().skip(name_at).position(|&byte| byte == 0);
-        let next = name_end.map(|len| name_at + len + 1 + tree_id.kind().len_in_bytes());
-        entries = next
-            .and_then(|next| entries.get(next..))
-            .unwrap_or_default();
-    }
-    Ok(())
-}
-
 fn check_kind(id: ObjectId, kind: Kind, wanted: Kind) -> Result<(), GitError> {
     if kind == wanted {
         return Ok(());
@@ -596,108 +410,6 @@ fn check_kind(id: ObjectId, kind: Kind, wanted: Kind) -> Result<(), GitError> {
         id,
         reason: format!("it is a {kind}, not a {wanted}"),
     })
-}
-
-/// Checks that an entry may follow `last`.
-///
-/// Readers find names by bisection and compare trees side by side, so a tree out of order would
-/// hide entries.
-fn check_order(last: &TreeEntry, name: &EntryName, kind: TreeEntryKind) -> Result<(), String> {
-    let is_tree = |kind| kind == TreeEntryKind::Directory;
-    let order = gix::objs::tree::name_order(
-        last.name.as_bytes(),
-        is_tree(last.kind),
-        name.as_bytes(),
-        is_tree(kind),
-    );
-    match order {
-        std::cmp::Ordering::Less => Ok(()),
-        _ => Err(format!("{name} stands behind {} in the tree", last.name)),
-    }
-}
-
-/// Checks that no name occurs twice.
-///
-/// A file and a directory of one name need not be neighbours in git's order.
-fn check_duplicates(entries: &[TreeEntry]) -> Result<(), String> {
-    let directories: std::collections::HashSet<&[u8]> = entries
-        .iter()
-        .filter(|entry| entry.kind == TreeEntryKind::Directory)
-        .map(|entry| entry.name.as_bytes())
-        .collect();
-    let double = entries.iter().find(|entry| {
-        entry.kind != TreeEntryKind::Directory && directories.contains(entry.name.as_bytes())
-    });
-    match double {
-        Some(entry) => Err(format!("the tree names {} twice", entry.name)),
-        None => Ok(()),
-    }
-}
-
-/// Variants of `.git` that are refused, as in `verify_path` of git's read-cache.c.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Protection {
-    hfs: bool,
-    ntfs: bool,
-}
-
-impl Protection {
-    /// Reads the settings. The defaults are git's outside macOS and Windows: NTFS on, HFS off.
-    pub(super) fn new(config: &gix::config::File) -> Protection {
-        let is_on = |key| config.boolean(key).ok().flatten();
-        Protection {
-            hfs: is_on("core.protectHFS").unwrap_or(false),
-            ntfs: is_on("core.protectNTFS").unwrap_or(true),
-        }
-    }
-
-    fn check(self, name: &EntryName, kind: TreeEntryKind) -> Result<(), PathError> {
-        use gix::validate::path::component;
-
-        let bytes = name.as_bytes();
-        let mode = (kind == TreeEntryKind::Symlink).then_some(component::Mode::Symlink);
-        let options = component::Options {
-            protect_windows: false,
-            protect_hfs: self.hfs,
-            protect_ntfs: self.ntfs,
-        };
-        let refused = || PathError::Reserved(bytes.to_vec());
-        if bytes.eq_ignore_ascii_case(DOT_GIT) {
-            return Err(refused());
-        }
-        gix::validate::path::component(bytes.into(), mode, options).map_err(|_| refused())?;
-        let ends_in_disguise = |part: &[u8]| {
-            matches!(
-                gix::validate::path::component(part.into(), mode, options),
-                Err(component::Error::DotGitDir | component::Error::SymlinkedGitModules)
-            )
-        };
-        // git ends a name at the first byte that is not UTF-8.
-        if self.hfs && ends_in_disguise(utf8_start(bytes)) {
-            return Err(refused());
-        }
-        if self.ntfs {
-            // On NTFS a backslash separates names, so check each part as a name.
-            for part in bytes.split(|&b| b == b'\\') {
-                if ends_in_disguise(part) {
-                    return Err(refused());
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the leading part that git accepts as UTF-8.
-///
-/// git (`pick_one_utf8_char`) also refuses the last two code points of each plane.
-fn utf8_start(bytes: &[u8]) -> &[u8] {
-    let valid = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
-    };
-    let end = valid.find(|c| u32::from(c) & 0xfffe == 0xfffe);
-    &bytes[..end.unwrap_or(valid.len())]
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub struct OwnCommits {
     /// Ids of these commits.
     pub commit_ids: BTreeSet<ObjectId>,
     /// Parents of these commits that another ref reaches.
-    pub stand_on: BTreeSet<ObjectId>,
+    pub boundary_ids: BTreeSet<ObjectId>,
 }
 
 impl Repository {
@@ -59,7 +59,7 @@ impl Repository {
         for line in program::run(&mut list, b"")?.split(|&byte| byte == b'\n') {
             let (set, hex) = match line {
                 [] => continue,
-                [b'-', hex @ ..] => (&mut own.stand_on, hex),
+                [b'-', hex @ ..] => (&mut own.boundary_ids, hex),
                 hex => (&mut own.commit_ids, hex),
             };
             set.insert(
@@ -67,7 +67,7 @@ impl Repository {
             );
         }
         let reached = tips.difference(&own.commit_ids).copied();
-        own.stand_on.extend(reached.collect::<Vec<_>>());
+        own.boundary_ids.extend(reached.collect::<Vec<_>>());
         Ok(own)
     }
 
@@ -96,9 +96,9 @@ impl Repository {
             let ids: Result<Vec<ObjectId>, _> = ids.map(ObjectId::from_hex).collect();
             let ids = ids.map_err(GitError::library("read the list of commits"))?;
             own.commit_ids.extend(ids.first());
-            own.stand_on.extend(ids.get(1..).unwrap_or_default());
+            own.boundary_ids.extend(ids.get(1..).unwrap_or_default());
         }
-        own.stand_on.retain(|id| !own.commit_ids.contains(id));
+        own.boundary_ids.retain(|id| !own.commit_ids.contains(id));
         Ok(())
     }
 

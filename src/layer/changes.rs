@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    fn told(touched: &Touched) -> (Vec<u64>, Vec<String>) {
+    fn sorted(touched: &Touched) -> (Vec<u64>, Vec<String>) {
         let mut nodes: Vec<u64> = touched.nodes.iter().map(|ino| ino.0).collect();
         let mut names: Vec<String> = touched
             .names
@@ -151,7 +151,7 @@ mod tests {
             .unwrap();
         let moment = layer.position();
         assert_eq!(
-            told(&layer.changes_since(moment).unwrap().read().unwrap()),
+            sorted(&layer.changes_since(moment).unwrap().read().unwrap()),
             Default::default()
         );
 
@@ -166,7 +166,7 @@ mod tests {
         let changes = layer.changes_since(moment).unwrap();
         layer.commit(vec![name_in(1, "later", 3)]).unwrap();
         assert_eq!(
-            told(&changes.read().unwrap()),
+            sorted(&changes.read().unwrap()),
             (vec![2, 3, 4], vec!["1/new".to_owned()])
         );
     }
@@ -201,7 +201,7 @@ mod tests {
         let ino = Ino(2);
         layer.commit(vec![Op::Written { ino, size, time }]).unwrap();
         let changes = layer.changes_since(moment).unwrap();
-        assert_eq!(told(&changes.read().unwrap()), (vec![2], Vec::new()));
+        assert_eq!(sorted(&changes.read().unwrap()), (vec![2], Vec::new()));
         let unhashed = LogPosition {
             prefix: None,
             ..moment

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::descriptors::Descriptors;
-use super::store::SeekWhence;
 use super::{LayerError, LayerId, LayerIndex};
 
 /// Maximum size of a content in a slot, in bytes.
@@ -236,6 +235,15 @@ impl ContentReader {
             }
         }
     }
+}
+
+/// Target of a seek in a content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeekWhence {
+    /// Next offset with data (`SEEK_DATA`).
+    Data,
+    /// Next hole (`SEEK_HOLE`).
+    Hole,
 }
 
 /// Seeks in the file of a content, before the end.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::content_file::ContentFile;
+use super::contents::SeekWhence;
 use super::contents::{ContentReader, named_places};
 use super::log::Log;
 use super::merge::{named_layers, part_dir};
 use super::merged::Run;
 use super::slots::SlotMap;
-use super::store::SeekWhence;
 use super::{ContentLocation, ContentRef, Layer, LayerError, LayerId, LayerIndex};
 use tine_attr::Ino;
 

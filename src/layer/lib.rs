@@ -48,7 +48,7 @@ mod tests;
 
 pub use changes::{ChangesSince, Touched};
 pub use content_file::{ContentFile, ContentFlush};
-pub use contents::{ContentLocation, ContentRef, FILES_NAME};
+pub use contents::{ContentLocation, ContentRef, FILES_NAME, SeekWhence};
 pub use error::LayerError;
 pub use frozen::{FrozenLayer, inos_below};
 pub use index::{DirDelta, LayerIndex};
@@ -57,4 +57,4 @@ pub use node::{CarriedContent, Content, Dentry, FileVersion, LayerId, Node, Op, 
 pub use position::LogPosition;
 pub use reserve::{Loan, Reserve};
 pub use stack::LayerStack;
-pub use store::{Layer, LayerStats, SeekWhence, SyncJob};
+pub use store::{Layer, LayerStats, SyncJob};

@@ -2,19 +2,19 @@
 //!
 //! [`record`] has the format.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+mod create;
+mod open;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::fault;
-use super::position::{LogPosition, LogTail, PrefixHash, draw_instance};
-use super::record::{self, BodyRef, BootId, Remains, Replay, UNKNOWN_BOOT};
-use super::{LayerError, LayerId, LayerIndex, Op};
-
-/// Number of changes in one record of a checkpoint.
-const CHECKPOINT_RECORD_OPS: usize = 512;
+use super::position::{LogPosition, LogTail, PrefixHash};
+use super::record::{self, BodyRef, BootId, UNKNOWN_BOOT};
+use super::{LayerError, LayerId, Op};
 
 /// Disk space that the log reserves past its end, in bytes.
 ///
@@ -137,195 +137,6 @@ impl LogPoint {
 }
 
 impl Log {
-    /// Creates and locks a log in `dir`, under a temporary name.
-    ///
-    /// [`Log::rename_into_place`] renames it.
-    pub(crate) fn prepare(dir: &Path, id: LayerId) -> Result<Log, LayerError> {
-        Log::start(dir, id, boot_id(), record::FORMAT_VERSION)
-    }
-
-    /// Creates a log under a temporary name, locked, with its header.
-    fn start(dir: &Path, id: LayerId, boot: BootId, version: u32) -> Result<Log, LayerError> {
-        let path = dir.join(NEW_LOG_NAME);
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600);
-        let file = tine_sys::file::open_with(&path, &mut options)
-            .map_err(LayerError::io("create", &path))?;
-        lock(&file, &path)?;
-        let mut log = Log {
-            file: Arc::new(file),
-            dir: dir.to_owned(),
-            path,
-            version,
-            id,
-            len: 0,
-            // No reader sees this file before all of it is on disk.
-            synced_len: u64::MAX,
-            complete_len: 0,
-            changed_len: 0,
-            logged_synced_len: 0,
-            unlogged_boot: Some(boot),
-            reserved_len: 0,
-            instance: draw_instance(),
-            prefix: PrefixHash::default(),
-            recent: [record::HEADER_LEN as u64; 2],
-            is_sealed: false,
-            is_poisoned: false,
-            is_interrupted: false,
-            buffer: Vec::new(),
-        };
-        log.buffer.extend_from_slice(&record::header(version, id));
-        log.write_buffer()?;
-        Ok(log)
-    }
-
-    /// Syncs a log that [`Log::start`] created and renames it into place.
-    ///
-    /// The contents that it names must be on disk before.
-    pub(crate) fn rename_into_place(&mut self) -> Result<(), LayerError> {
-        let place = self.dir.join(LOG_NAME);
-        // With an intact record at the end, no other record can be mistaken for a torn tail.
-        let upto = self.len;
-        self.append_complete(upto)?;
-        fault::step()
-            .and_then(|()| self.file.sync_data())
-            .map_err(LayerError::io("sync", &self.path))?;
-        fault::step()
-            .and_then(|()| std::fs::rename(&self.path, &place))
-            .map_err(LayerError::io("rename to", &place))?;
-        self.path = place;
-        self.synced_len = self.len;
-        self.complete_len = upto;
-        self.logged_synced_len = self.len;
-        sync_dir(&self.dir)
-    }
-
-    /// Locks and reads the log in `dir`, and truncates its torn tail.
-    ///
-    /// # Errors
-    /// [`LayerError::Locked`], [`LayerError::Corrupt`], [`LayerError::NewerFormat`],
-    /// [`LayerError::Io`], or [`LayerError::Frozen`] for a sealed log.
-    pub(crate) fn open(dir: &Path) -> Result<(Log, LayerIndex), LayerError> {
-        Log::open_under(dir, boot_id())
-    }
-
-    pub(super) fn open_under(dir: &Path, boot: BootId) -> Result<(Log, LayerIndex), LayerError> {
-        let path = dir.join(LOG_NAME);
-        let file = open_locked(&path)?;
-        let bytes = read_all(&file, &path)?;
-        let replay = record::replay(&bytes, &path, boot)?;
-        if replay.is_sealed {
-            return Err(LayerError::Frozen { path });
-        }
-        let leftover = dir.join(NEW_LOG_NAME);
-        match std::fs::remove_file(&leftover) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(LayerError::io("remove", leftover)(error));
-            }
-            _ => {}
-        }
-        let mut log = Log {
-            file: Arc::new(file),
-            dir: dir.to_owned(),
-            path,
-            version: replay.version,
-            id: replay.id,
-            len: replay.good_len,
-            synced_len: replay.synced_len,
-            complete_len: if replay.is_complete {
-                replay.good_len
-            } else {
-                0
-            },
-            changed_len: replay.changed_len,
-            logged_synced_len: replay.synced_len,
-            unlogged_boot: (replay.last_boot != Some(boot)).then_some(boot),
-            reserved_len: 0,
-            instance: draw_instance(),
-            prefix: PrefixHash::default(),
-            recent: [replay.good_len; 2],
-            is_sealed: false,
-            is_poisoned: false,
-            is_interrupted: false,
-            buffer: Vec::new(),
-        };
-        let tail_len = bytes.len() as u64 - replay.good_len;
-        if tail_len > 0 {
-            log::warn!(
-                "{}: cut a torn tail of {tail_len} bytes",
-                log.path.display()
-            );
-            log.truncate_tail(bytes.len() as u64, replay.is_after_power_loss)?;
-        }
-        if let Err(error) = log.log_boot() {
-            // A layer must open on a full disk, too. This record is then written before the next
-            // one.
-            log::warn!("{error}");
-            log.check()?;
-        }
-        Ok((log, replay.index))
-    }
-
-    /// Truncates the file, of `file_len` bytes, to the log's end.
-    fn truncate_tail(
-        &mut self,
-        file_len: u64,
-        is_after_power_loss: bool,
-    ) -> Result<(), LayerError> {
-        if is_after_power_loss {
-            // Everything that was read is on disk. A record must say so before the truncation
-            // removes the record that says it now. It overwrites the tail, so it needs no disk
-            // space.
-            let boot = self.unlogged_boot.take();
-            let upto = self.len;
-            self.append_complete(upto)?;
-            self.unlogged_boot = boot;
-            self.point().sync()?;
-            self.synced_len = self.len;
-            self.complete_len = upto;
-        }
-        if self.len < file_len {
-            self.file
-                .set_len(self.len)
-                .map_err(LayerError::io("truncate", &self.path))?;
-        }
-        self.log_synced_len();
-        Ok(())
-    }
-
-    /// Reads the log in `dir`, sealed or not, without a lock.
-    ///
-    /// If a process is writing to the log, a half-written record at its end counts as a torn tail.
-    pub(crate) fn read_unlocked(dir: &Path) -> Result<Replay, LayerError> {
-        let path = dir.join(LOG_NAME);
-        let file = tine_sys::file::open(&path).map_err(LayerError::io("open", &path))?;
-        record::replay(&read_all(&file, &path)?, &path, boot_id())
-    }
-
-    /// Reads the sealed log in `dir`.
-    pub(crate) fn read_sealed(dir: &Path) -> Result<Replay, LayerError> {
-        let path = dir.join(LOG_NAME);
-        let file = tine_sys::file::open(&path).map_err(LayerError::io("open", &path))?;
-        let bytes = read_all(&file, &path)?;
-        let replay = record::replay(&bytes, &path, boot_id())?;
-        if !replay.is_sealed {
-            return Err(LayerError::Unsealed { path });
-        }
-        if replay.good_len != bytes.len() as u64 {
-            return Err(LayerError::Corrupt {
-                path,
-                offset: replay.good_len,
-                reason: "something follows the seal".to_owned(),
-            });
-        }
-        Ok(replay)
-    }
-
     pub(crate) fn id(&self) -> LayerId {
         self.id
     }
@@ -625,117 +436,6 @@ impl Log {
     pub(crate) fn poison(&mut self) {
         self.is_poisoned = true;
     }
-
-    /// Replaces the log by one with only `ops`.
-    ///
-    /// The new log is on disk when this returns. On an error, the old one stays.
-    pub(crate) fn rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
-        self.check()?;
-        let result = self.try_rewrite(ops);
-        if result.is_err() {
-            // Best effort: the next rewrite replaces it, and the next opening removes it.
-            let _ = fault::step().and_then(|()| std::fs::remove_file(self.dir.join(NEW_LOG_NAME)));
-        }
-        result
-    }
-
-    /// Writes the sealed log of a merged layer.
-    ///
-    /// It is on disk when this returns. The contents that it names must be on disk before.
-    pub(crate) fn write_merged(
-        dir: &Path,
-        id: LayerId,
-        ops: impl Iterator<Item = Op>,
-    ) -> Result<(), LayerError> {
-        let mut log = Log::start(dir, id, boot_id(), record::MERGED_VERSION)?;
-        log.append_all(ops)?;
-        log.rename_into_place()?;
-        log.seal()?;
-        log.point().sync()
-    }
-
-    /// Reads what remains of a damaged log of the layer `id`.
-    ///
-    /// The second value is the length of the file. A log that is missing, or is not a file, is
-    /// empty.
-    pub(crate) fn remains(dir: &Path, id: LayerId) -> Result<(Remains, u64), LayerError> {
-        let path = dir.join(LOG_NAME);
-        let bytes = match std::fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_file() => {
-                tine_sys::file::read(&path).map_err(LayerError::io("read", &path))?
-            }
-            Ok(_) => Vec::new(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(LayerError::io("look at", &path)(error)),
-        };
-        Ok((record::remains(&bytes, id, boot_id()), bytes.len() as u64))
-    }
-
-    /// Replaces the log in `dir` by one with only `ops`.
-    ///
-    /// It is on disk when this returns. The contents that it names must exist before.
-    pub(crate) fn replace(
-        dir: &Path,
-        id: LayerId,
-        ops: impl Iterator<Item = Op>,
-    ) -> Result<(), LayerError> {
-        let mut log = Log::start(dir, id, boot_id(), record::FORMAT_VERSION)?;
-        log.append_all(ops)?;
-        log.sync_fs()?;
-        log.rename_into_place()
-    }
-
-    /// Appends the changes that a log begins with.
-    fn append_all(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
-        let mut record = Vec::with_capacity(CHECKPOINT_RECORD_OPS);
-        for op in ops {
-            record.push(op);
-            if record.len() == CHECKPOINT_RECORD_OPS {
-                self.append(&record, SpaceUse::Frees)?;
-                record.clear();
-            }
-        }
-        if record.is_empty() {
-            return Ok(());
-        }
-        self.append(&record, SpaceUse::Frees)
-    }
-
-    fn try_rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
-        let mut new = Log::start(&self.dir, self.id, boot_id(), record::FORMAT_VERSION)?;
-        new.append_all(ops)?;
-        match new.rename_into_place() {
-            Ok(()) => {}
-            // The rename succeeded and only the sync of the directory failed: the new file is the
-            // log.
-            Err(error) if new.path == self.path => {
-                new.synced_len = 0;
-                new.complete_len = 0;
-                log::error!("{error}");
-            }
-            Err(error) => return Err(error),
-        }
-        new.recent = [new.len; 2];
-        *self = new;
-        Ok(())
-    }
-}
-
-/// Opens the log at `path` and locks it.
-///
-/// The kernel releases the lock when the process ends.
-fn open_locked(path: &Path) -> Result<File, LayerError> {
-    loop {
-        let file = tine_sys::file::open_with(path, OpenOptions::new().read(true).write(true))
-            .map_err(LayerError::io("open", path))?;
-        lock(&file, path)?;
-        // Another process may have replaced the log between the opening and the locking.
-        let mine = file.metadata().map_err(LayerError::io("stat", path))?;
-        let there = std::fs::metadata(path).map_err(LayerError::io("stat", path))?;
-        if (mine.dev(), mine.ino()) == (there.dev(), there.ino()) {
-            return Ok(file);
-        }
-    }
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), LayerError> {
@@ -746,15 +446,6 @@ fn lock(file: &File, path: &Path) -> Result<(), LayerError> {
         }),
         Err(error) => Err(LayerError::io("lock", path)(error)),
     }
-}
-
-fn read_all(file: &File, path: &Path) -> Result<Vec<u8>, LayerError> {
-    let mut bytes = Vec::new();
-    let mut reader = file;
-    reader
-        .read_to_end(&mut bytes)
-        .map_err(LayerError::io("read", path))?;
-    Ok(bytes)
 }
 
 /// Syncs the names in a directory.

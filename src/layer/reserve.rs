@@ -229,16 +229,16 @@ impl Reserve {
         }
         self.lacks_spares.store(true, Ordering::Relaxed);
         for number in 0..self.spare_count {
-            match std::fs::remove_file(self.spare(number)) {
+            match std::fs::remove_file(self.spare_path(number)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    log::warn!("remove {}: {error}", self.spare(number).display());
+                    log::warn!("remove {}: {error}", self.spare_path(number).display());
                 }
                 _ => {}
             }
         }
     }
 
-    fn spare(&self, number: u64) -> PathBuf {
+    fn spare_path(&self, number: u64) -> PathBuf {
         self.spares.join(number.to_string())
     }
 
@@ -248,7 +248,7 @@ impl Reserve {
             (0..self.spare_count).try_for_each(|number| {
                 let mut options = OpenOptions::new();
                 let made = options.write(true).create_new(true).mode(0o600);
-                match made.open(self.spare(number)) {
+                match made.open(self.spare_path(number)) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
                     _ => Ok(()),
                 }

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::contents::SeekWhence;
 use super::contents::named_contents;
-use super::store::SeekWhence;
 use super::{
     ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerIndex,
     MergedIndexes, Node,
@@ -137,7 +137,7 @@ impl LayerStack {
     /// Replaces the frozen layers by `frozen`, newest first.
     ///
     /// The replaced layers are retired, so that their contents remain readable.
-    pub fn stand_on(&mut self, frozen: Vec<Arc<FrozenLayer>>) {
+    pub fn replace_frozen(&mut self, frozen: Vec<Arc<FrozenLayer>>) {
         let shared = frozen.iter().map(|layer| layer.shared_index().clone());
         self.frozen_indexes = shared.collect();
         let mut owners = by_id(&frozen);

@@ -14,7 +14,7 @@
 //! | `server` | the protocol: lists, calls, progress, cancellation |
 //! | `session` | what outlives a call |
 //! | `call` | one running call and its cancellation |
-//! | `tool` | the trait of tools, and the form of answers and failures |
+//! | `tool` | entries of the list of tools, and the form of answers and failures |
 //! | `schema` | JSON schemas that all kinds of clients accept |
 //! | `shown` | parts of answers that several tools share |
 //! | `resources` | changesets and files by their URIs |

@@ -10,7 +10,8 @@ use super::session::Session;
 use super::tool::in_json;
 use super::tools::files::read_bytes;
 use super::tools::work::{StatusShown, diff_of, status_of};
-use tine_ops::protocol::{ChangeKindText, ForkInfo};
+use tine_change::ChangeKind;
+use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure};
 use tine_path::text::PathText;
 
@@ -59,7 +60,7 @@ pub(crate) fn list(session: &Session) -> Result<Vec<Resource>, Failure> {
         let changed = status_of(session, None)?.changes.paths;
         let texts = changed
             .iter()
-            .filter(|change| change.kind != ChangeKindText::Deleted)
+            .filter(|change| change.kind != ChangeKind::Deleted)
             .filter_map(|change| match &change.path {
                 PathText::Text(path) => Some(path),
                 // A URI template cannot express such a path.

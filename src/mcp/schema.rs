@@ -9,29 +9,16 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-use super::tool::Words;
 use tine_render::failure::FailureBody;
 
 type Object = Map<String, Value>;
 
 /// Returns a tool's argument schema and its description.
 ///
-/// The descriptions are the type's doc comments, or what `words` has in their place.
-pub(crate) fn of_arguments<T: JsonSchema>(words: Words) -> (Arc<Object>, String) {
+/// The descriptions are the type's doc comments.
+pub(crate) fn of_arguments<T: JsonSchema>() -> (Arc<Object>, String) {
     let mut schema = plain::<T>();
     schema.entry("properties").or_insert_with(|| json!({}));
-    for (name, text) in words {
-        let described = match *name {
-            "" => Some(&mut schema),
-            name => schema
-                .get_mut("properties")
-                .and_then(|properties| properties.get_mut(name)?.as_object_mut()),
-        };
-        debug_assert!(described.is_some(), "{name} is not an argument");
-        if let Some(described) = described {
-            described.insert("description".to_owned(), json!(text));
-        }
-    }
     let description = schema.remove("description");
     let description = description
         .as_ref()
@@ -189,12 +176,12 @@ mod tests {
         path: String,
         #[serde(default)]
         many: Option<u64>,
-        how: Option<How>,
+        how: Option<Winner>,
     }
 
     #[derive(serde::Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
-    enum How {
+    enum Winner {
         /// Mine.
         Ours,
         /// Yours.
@@ -203,7 +190,7 @@ mod tests {
 
     #[test]
     fn optional_fields_have_plain_types_and_nothing_refers_elsewhere() {
-        let (schema, description) = of_arguments::<Arguments>(&[]);
+        let (schema, description) = of_arguments::<Arguments>();
         assert_eq!(description, "Does a thing.");
         assert_eq!(schema["required"], json!(["path"]));
         assert_eq!(schema["additionalProperties"], json!(false));

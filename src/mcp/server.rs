@@ -22,8 +22,7 @@ use tokio::time::{Instant, interval_at};
 
 use super::call::ToolCall;
 use super::session::Session;
-use super::tool::{self, Prepared};
-use super::{resources, tools};
+use super::{resources, tool, tools};
 use tine_ops::{ErrorCode, Failure};
 
 /// Maximum number of concurrent calls. Others wait.
@@ -259,15 +258,14 @@ impl ServerHandler for Server {
         let entry = tools::find(&request.name).ok_or_else(|| {
             ErrorData::invalid_params(format!("there is no tool {:?}", request.name), None)
         })?;
-        let prepared: Box<dyn Prepared> = match entry.prepare(request.arguments.unwrap_or_default())
-        {
+        let mut prepared = match entry.prepare(request.arguments.unwrap_or_default()) {
             Ok(prepared) => prepared,
             Err(failure) => return Ok(tool::failed(&failure).into()),
         };
-        let doing = prepared.doing();
+        let doing = prepared.doing.take();
         let result = self
             .run_blocking(&context, doing, |session, call| {
-                prepared.call(session, call, entry)
+                prepared.call(session, call)
             })
             .await?;
         Ok(result.into())

@@ -147,8 +147,8 @@ impl Session {
     /// Any [`Failure`] of making the fork.
     pub fn fork_if_any(&self) -> Result<Option<ForkName>, Failure> {
         let mut wanted = self.wanted.lock();
-        if let Some(wish) = &*wanted {
-            for note in self.make(wish)?.notes {
+        if let Some(request) = &*wanted {
+            for note in self.make(request)?.notes {
                 log::warn!("{note}");
             }
             *wanted = None;
@@ -161,9 +161,9 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorCode::InvalidForkName`] if its name is not valid.
-    pub fn want_fork(&self, wish: ForkRequest) -> Result<(), Failure> {
-        wish.name.as_deref().map(ForkName::parse).transpose()?;
-        *self.wanted.lock() = Some(wish);
+    pub fn want_fork(&self, request: ForkRequest) -> Result<(), Failure> {
+        request.name.as_deref().map(ForkName::parse).transpose()?;
+        *self.wanted.lock() = Some(request);
         Ok(())
     }
 
@@ -208,21 +208,21 @@ impl Session {
     /// # Errors
     /// [`Failure`] if the request is not valid, the fork cannot be made, or the daemon cannot be
     /// reached.
-    pub fn make_fork(&self, wish: &ForkRequest) -> Result<MadeFork, Failure> {
-        let made = self.make(wish)?;
+    pub fn make_fork(&self, request: &ForkRequest) -> Result<MadeFork, Failure> {
+        let made = self.make(request)?;
         *self.wanted.lock() = None;
         Ok(made)
     }
 
-    fn make(&self, wish: &ForkRequest) -> Result<MadeFork, Failure> {
+    fn make(&self, request: &ForkRequest) -> Result<MadeFork, Failure> {
         let make = |fork: ForkName| {
             let request = ops::New {
-                options: wish.options.clone(),
+                options: request.options.clone(),
                 ..ops::New::of(fork)
             };
             self.with_revisions(String::new(), |connection| connection.call(&request))
         };
-        let info = match &wish.name {
+        let info = match &request.name {
             Some(name) => make(ForkName::parse(name)?)?,
             None => {
                 let mut number = 1u32;

@@ -1,4 +1,6 @@
-//! The trait of tools, and the form of answers and failures.
+//! Entries of the list of tools, and the form of answers.
+
+use std::sync::Arc;
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as ToolLine, ToolAnnotations};
 use schemars::JsonSchema;
@@ -9,8 +11,10 @@ use serde_json::Value;
 use super::call::ToolCall;
 use super::schema;
 use super::session::Session;
-use tine_ops::{ErrorCode, Failure};
+use tine_ops::protocol::ToolAnswer;
+use tine_ops::{ErrorCode, Failure, Operation};
 use tine_render::failure::FailureObject;
+use tine_tools::run::Cancel;
 
 /// Maximum size of an answer's text, in bytes.
 ///
@@ -28,66 +32,44 @@ pub(crate) struct Hints {
 
 impl Hints {
     /// The tool changes nothing.
-    pub(crate) const LOOKS: Hints = Hints {
+    pub(crate) const READ_ONLY: Hints = Hints {
         read_only: true,
         destructive: false,
         idempotent: true,
         open_world: false,
     };
     /// The tool only adds.
-    pub(crate) const ADDS: Hints = Hints {
+    pub(crate) const ADDITIVE: Hints = Hints {
         read_only: false,
         idempotent: false,
-        ..Hints::LOOKS
+        ..Hints::READ_ONLY
     };
     /// The tool changes only the session's own state.
-    pub(crate) const GOES: Hints = Hints {
+    pub(crate) const SESSION: Hints = Hints {
         idempotent: true,
-        ..Hints::ADDS
+        ..Hints::ADDITIVE
     };
     /// The tool changes or removes what exists.
-    pub(crate) const CHANGES: Hints = Hints {
+    pub(crate) const DESTRUCTIVE: Hints = Hints {
         destructive: true,
-        ..Hints::ADDS
+        ..Hints::ADDITIVE
     };
-    /// The same as `CHANGES`, but repeating a call changes nothing more.
-    pub(crate) const SETS: Hints = Hints {
+    /// The same as `DESTRUCTIVE`, but repeating a call changes nothing more.
+    pub(crate) const IDEMPOTENT: Hints = Hints {
         idempotent: true,
-        ..Hints::CHANGES
+        ..Hints::DESTRUCTIVE
     };
     /// The tool may do anything, anywhere.
-    pub(crate) const ANYTHING: Hints = Hints {
+    pub(crate) const OPEN_WORLD: Hints = Hints {
         open_world: true,
-        ..Hints::CHANGES
+        ..Hints::DESTRUCTIVE
     };
 }
 
 /// Pairs of an argument and its description; the tool itself is `""`.
-pub(crate) type Words = &'static [(&'static str, &'static str)];
-
-/// A tool of the server.
 ///
-/// The type is an operation, or one flattened with what an agent is asked besides. Its fields are
-/// the arguments, and the doc comments are the descriptions that a model gets. A field with
-/// `#[schemars(skip)]` is refused as an argument, and left out of an answer.
-pub(crate) trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
-    const NAME: &'static str;
-    /// Title for people.
-    const TITLE: &'static str;
-    const HINTS: Hints;
-    /// Descriptions in place of the operation's own, which are for people.
-    const WORDS: Words = &[];
-    /// The operation's answer, with what only an agent gets.
-    type Answer: Serialize + JsonSchema;
-
-    /// Describes the work for progress messages, if it may take long.
-    fn doing(&self) -> Option<String> {
-        None
-    }
-
-    /// Runs the tool. It is called on its own thread.
-    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<Self::Answer>, Failure>;
-}
+/// They stand in place of an operation's own descriptions, which are for people.
+pub(crate) type Descriptions = &'static [(&'static str, &'static str)];
 
 /// Answer of a tool, with the same in words.
 pub(crate) struct ToolOutput<A> {
@@ -104,23 +86,69 @@ impl<A> ToolOutput<A> {
     }
 }
 
-/// Tool with its arguments, ready to be called.
-pub(crate) trait Prepared: Send {
-    fn doing(&self) -> Option<String>;
-    fn call(self: Box<Self>, session: &Session, call: &ToolCall, entry: &Entry) -> CallToolResult;
+/// Result of a tool's function.
+pub(crate) type ToolResult<A> = Result<ToolOutput<A>, Failure>;
+
+/// Running call of a tool.
+pub(crate) struct Call<'c> {
+    pub session: &'c Session,
+    tool: &'static str,
+    cancellation: &'c ToolCall,
 }
 
-impl<T: Tool> Prepared for T {
-    fn doing(&self) -> Option<String> {
-        Tool::doing(self)
+impl Call<'_> {
+    /// Fails if the call was cancelled.
+    ///
+    /// A tool checks this before each step that changes something.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.cancellation.check()
     }
 
-    fn call(self: Box<Self>, session: &Session, call: &ToolCall, entry: &Entry) -> CallToolResult {
-        let output = call
-            .check()
-            .and_then(|()| Tool::call(*self, session, call))
-            .and_then(|output| Ok((entry.in_json(&output.answer)?, output.text)));
-        match output {
+    /// Returns the handle that ends commands together with the call.
+    pub(crate) fn canceller(&self) -> &Cancel {
+        self.cancellation.canceller()
+    }
+
+    /// Returns the call's name in the log of operations.
+    pub(crate) fn command(&self, what: &str) -> String {
+        match what {
+            "" => format!("mcp {}", self.tool),
+            what => format!("mcp {} {what}", self.tool),
+        }
+    }
+
+    /// Routes a tool operation to the active fork or an open buffer.
+    ///
+    /// The log of operations names the tool and `what`.
+    pub(crate) fn route<A, S>(
+        &self,
+        operation: impl Operation<Answer = ToolAnswer<A, S>>,
+        what: &str,
+    ) -> Result<A, Failure> {
+        self.session.route(operation, self.command(what))
+    }
+}
+
+/// Function of a tool with its arguments. Returns the answer, and the same in words.
+type Run = Box<dyn FnOnce(&Call<'_>) -> Result<(Value, String), Failure> + Send>;
+
+/// Tool with its arguments, ready to be called.
+pub(crate) struct Prepared {
+    /// Description of the work for progress messages, if it may take long.
+    pub doing: Option<String>,
+    tool: &'static str,
+    run: Run,
+}
+
+impl Prepared {
+    /// Calls the tool. It must have its own thread.
+    pub(crate) fn call(self, session: &Session, cancellation: &ToolCall) -> CallToolResult {
+        let call = Call {
+            session,
+            tool: self.tool,
+            cancellation,
+        };
+        match call.check().and_then(|()| (self.run)(&call)) {
             Ok((answer, text)) => {
                 let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
                 result.structured_content = Some(answer);
@@ -186,43 +214,105 @@ pub(crate) fn failed(failure: &Failure) -> CallToolResult {
 /// Entry in the list of tools.
 pub(crate) struct Entry {
     pub line: ToolLine,
-    prepare: fn(JsonObject) -> Result<Box<dyn Prepared>, serde_json::Error>,
+    name: &'static str,
+    parse: Box<dyn Fn(JsonObject) -> serde_json::Result<Run> + Send + Sync>,
+    progress: Option<fn(&JsonObject) -> String>,
 }
 
-impl Entry {
-    pub(crate) fn of<T: Tool>() -> Entry {
-        let (arguments, description) = schema::of_arguments::<T>(T::WORDS);
-        let Hints {
-            read_only,
-            destructive,
-            idempotent,
-            open_world,
-        } = T::HINTS;
-        let annotations = ToolAnnotations::with_title(T::TITLE)
-            .read_only(read_only)
-            .destructive(destructive)
-            .idempotent(idempotent)
-            .open_world(open_world);
-        let line = ToolLine::new(T::NAME, description, arguments)
-            .with_title(T::TITLE)
-            .with_raw_output_schema(schema::of_answer::<T::Answer>())
+impl Hints {
+    /// Makes a tool of a function.
+    ///
+    /// The fields of `T` are the arguments, and its doc comments are the descriptions that a model
+    /// gets. A field with `#[schemars(skip)]` is refused as an argument, and left out of an answer.
+    /// The title is for people.
+    pub(crate) fn tool<T, A>(
+        self,
+        name: &'static str,
+        title: &'static str,
+        run: impl Fn(T, &Call<'_>) -> ToolResult<A> + Copy + Send + Sync + 'static,
+    ) -> Entry
+    where
+        T: DeserializeOwned + JsonSchema + Send + 'static,
+        A: Serialize + JsonSchema,
+    {
+        let (arguments, description) = schema::of_arguments::<T>();
+        let answer_schema = schema::of_answer::<A>();
+        let annotations = ToolAnnotations::with_title(title)
+            .read_only(self.read_only)
+            .destructive(self.destructive)
+            .idempotent(self.idempotent)
+            .open_world(self.open_world);
+        let line = ToolLine::new(name, description, arguments)
+            .with_title(title)
+            .with_raw_output_schema(answer_schema.clone())
             .with_annotations(annotations);
+        let parse = move |arguments| -> serde_json::Result<Run> {
+            let arguments: T = serde_json::from_value(Value::Object(arguments))?;
+            let schema = answer_schema.clone();
+            Ok(Box::new(move |call| {
+                let ToolOutput { answer, text } = run(arguments, call)?;
+                Ok((in_json(&answer, Some(&schema))?, text))
+            }))
+        };
         Entry {
+            name,
             line,
-            prepare: |arguments| {
-                let tool: T = serde_json::from_value(Value::Object(arguments))?;
-                Ok(Box::new(tool))
-            },
+            parse: Box::new(parse),
+            progress: None,
         }
     }
 
-    /// Converts an answer to JSON, as the tool's schema lists it.
-    fn in_json(&self, answer: &impl Serialize) -> Result<Value, Failure> {
-        in_json(answer, self.line.output_schema.as_deref())
+    /// Makes a tool of an operation on the active fork.
+    ///
+    /// `text` words the operation's answer.
+    pub(crate) fn operation<O>(
+        self,
+        name: &'static str,
+        title: &'static str,
+        text: impl Fn(&O::Answer) -> String + Copy + Send + Sync + 'static,
+    ) -> Entry
+    where
+        O: Operation + JsonSchema + Send + 'static,
+        O::Answer: JsonSchema,
+    {
+        self.tool(name, title, move |operation: O, call: &Call<'_>| {
+            let answer = call.session.call(operation, String::new())?;
+            let text = text(&answer);
+            Ok(ToolOutput::new(answer, text))
+        })
+    }
+}
+
+impl Entry {
+    /// Adds a description of the work for progress messages.
+    ///
+    /// Tools that may take long have one.
+    pub(crate) fn progress(mut self, describe: fn(&JsonObject) -> String) -> Entry {
+        self.progress = Some(describe);
+        self
+    }
+
+    /// Replaces descriptions of the tool and its arguments.
+    pub(crate) fn describe(mut self, descriptions: Descriptions) -> Entry {
+        let schema = Arc::make_mut(&mut self.line.input_schema);
+        let mut properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+        for (name, text) in descriptions {
+            if name.is_empty() {
+                self.line.description = Some((*text).into());
+                continue;
+            }
+            let property = properties.as_mut().and_then(|all| all.get_mut(*name));
+            let property = property.and_then(Value::as_object_mut);
+            debug_assert!(property.is_some(), "{name} is not an argument");
+            if let Some(property) = property {
+                property.insert("description".to_owned(), (*text).into());
+            }
+        }
+        self
     }
 
     /// Parses the arguments of a call.
-    pub(crate) fn prepare(&self, arguments: JsonObject) -> Result<Box<dyn Prepared>, Failure> {
+    pub(crate) fn prepare(&self, arguments: JsonObject) -> Result<Prepared, Failure> {
         let properties = self.line.input_schema.get("properties");
         let known: Vec<&str> = properties
             .and_then(Value::as_object)
@@ -235,10 +325,13 @@ impl Entry {
             .keys()
             .find(|name| !known.contains(&name.as_str()))
             .cloned();
-        let prepared = match unknown {
+        let doing = self.progress.map(|describe| describe(&arguments));
+        let run = match unknown {
             Some(name) => Err(serde::de::Error::custom(unknown_field(&name, &known))),
-            None => (self.prepare)(arguments),
+            None => (self.parse)(arguments),
         };
+        let tool = self.name;
+        let prepared = run.map(|run| Prepared { doing, tool, run });
         prepared.map_err(|error| {
             Failure::new(
                 ErrorCode::Usage,

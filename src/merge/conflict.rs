@@ -147,7 +147,7 @@ impl Conflict {
 ///
 /// The edits resolve several conflicts in one tree. Nothing can be added to a directory that a file
 /// replaces.
-pub fn without_what_is_beneath_files(mut edits: Vec<TreeChange>) -> Vec<TreeChange> {
+pub fn without_entries_below_files(mut edits: Vec<TreeChange>) -> Vec<TreeChange> {
     let files: BTreeSet<RepoPath> = edits
         .iter()
         .filter(|edit| edit.new.is_some())

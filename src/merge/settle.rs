@@ -1,7 +1,7 @@
 //! Settling of conflicts by a rule: the lines or files of one side, or both.
 
 use super::classify::is_regular;
-use super::conflict::without_what_is_beneath_files;
+use super::conflict::without_entries_below_files;
 use super::text::{Favor, TextMerge, is_binary, merge_text};
 use super::{
     Conflict, ConflictKind, Level, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy,
@@ -201,7 +201,7 @@ pub(super) fn settle(
             None => outcome.conflicts.push(conflict),
         }
     }
-    let changes = without_what_is_beneath_files(changes);
+    let changes = without_entries_below_files(changes);
     outcome.tree_id = repository.edit_tree(tree_id, &changes)?;
     Ok(outcome)
 }

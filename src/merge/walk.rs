@@ -33,15 +33,15 @@ type Entry = (TreeEntryKind, ObjectId);
 
 /// Values of the same place in base, ours and theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Three<T> {
+struct ThreeWay<T> {
     base: T,
     ours: T,
     theirs: T,
 }
 
-impl<T> Three<T> {
-    fn map<U>(self, f: impl Fn(T) -> U) -> Three<U> {
-        Three {
+impl<T> ThreeWay<T> {
+    fn map<U>(self, f: impl Fn(T) -> U) -> ThreeWay<U> {
+        ThreeWay {
             base: f(self.base),
             ours: f(self.ours),
             theirs: f(self.theirs),
@@ -49,7 +49,7 @@ impl<T> Three<T> {
     }
 }
 
-impl<T: PartialEq + Copy> Three<T> {
+impl<T: PartialEq + Copy> ThreeWay<T> {
     /// Returns the value that both agree on, or that only one changed.
     fn settled(self) -> Option<T> {
         if self.ours == self.theirs || self.base == self.theirs {
@@ -75,7 +75,7 @@ pub(super) fn walk(
         trees,
         open: vec![Directory {
             path: RepoPath::root(),
-            trees: Three {
+            trees: ThreeWay {
                 base,
                 ours: Some(ours),
                 theirs: Some(theirs),
@@ -96,7 +96,7 @@ pub(super) fn walk(
 /// Directory that differs between all sides that have it.
 struct Directory {
     path: RepoPath,
-    trees: Three<Option<ObjectId>>,
+    trees: ThreeWay<Option<ObjectId>>,
     /// Index of the innermost contested path above it.
     contested_above: Option<usize>,
 }
@@ -106,7 +106,7 @@ struct Directory {
 /// The file can only be there if nothing in the directory remains.
 struct Contested {
     path: RepoPath,
-    files: Three<Option<Entry>>,
+    files: ThreeWay<Option<Entry>>,
     directory_stays: bool,
     contested_above: Option<usize>,
 }
@@ -121,7 +121,7 @@ struct Walk<'a, T> {
 
 impl<T: Trees> Walk<'_, T> {
     fn directory(&mut self, directory: Directory) -> Result<(), GitError> {
-        let mut names: BTreeMap<EntryName, Three<Option<Entry>>> = BTreeMap::new();
+        let mut names: BTreeMap<EntryName, ThreeWay<Option<Entry>>> = BTreeMap::new();
         for entry in self.entries(directory.trees.base)? {
             names.entry(entry.name).or_default().base = Some((entry.kind, entry.id));
         }
@@ -148,7 +148,7 @@ impl<T: Trees> Walk<'_, T> {
     fn name(
         &mut self,
         path: RepoPath,
-        entries: Three<Option<Entry>>,
+        entries: ThreeWay<Option<Entry>>,
         contested_above: Option<usize>,
     ) -> Result<(), GitError> {
         if let Some(settled) = entries.settled() {
@@ -183,7 +183,7 @@ impl<T: Trees> Walk<'_, T> {
     fn file(
         &mut self,
         path: RepoPath,
-        files: Three<Option<Entry>>,
+        files: ThreeWay<Option<Entry>>,
         contested_above: Option<usize>,
     ) -> Result<(), GitError> {
         if let Some(settled) = files.settled() {
@@ -196,7 +196,7 @@ impl<T: Trees> Walk<'_, T> {
         };
         let base = files.base.filter(|(kind, _)| is_regular(*kind));
         if is_regular(ours.0) && is_regular(theirs.0) {
-            let three = Three {
+            let three = ThreeWay {
                 base,
                 ours: Some(ours),
                 theirs: Some(theirs),
@@ -272,7 +272,7 @@ impl<T: Trees> Walk<'_, T> {
         &mut self,
         kind: ConflictKind,
         path: RepoPath,
-        files: Three<Option<Entry>>,
+        files: ThreeWay<Option<Entry>>,
         contested_above: Option<usize>,
     ) {
         self.stays(contested_above);

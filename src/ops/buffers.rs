@@ -1,7 +1,7 @@
 //! Requests of editors: buffers are opened, changed, merged and closed.
 
-mod bringing;
-mod keeping;
+mod closing;
+mod writing;
 
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use bringing::{in_buffers_only, with_agent_texts, with_agent_texts_at, with_all_agent_texts};
-pub use keeping::{end_in, recover};
+pub use closing::{end_in, recover};
+pub use writing::{in_buffers_only, with_agent_texts, with_agent_texts_at, with_all_agent_texts};
 
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
@@ -20,9 +20,9 @@ use crate::state::slots::Daemon;
 use tine_path::RepoPath;
 use tine_sys::process::ProcessId;
 use tine_tools::buffers::{BufferError, BufferSide, BufferState, PersonText};
-use tine_tools::path::beneath;
+use tine_tools::path::relative_path;
 use tine_tools::{BufferKey, router};
-use tine_workspace::{Last, OperationError};
+use tine_workspace::{FinalComponent, OperationError};
 
 impl Operation for BufferRequest {
     const NAME: &'static str = "buffer";
@@ -73,7 +73,7 @@ impl Editor<'_> {
 impl Drop for Editor<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.session.get() {
-            keeping::leave(self.daemon, session);
+            closing::close_session(self.daemon, session);
             overlay::editor_left(self.daemon, session);
         }
     }
@@ -145,7 +145,7 @@ pub fn answer(
         BufferRequest::Close { path } => {
             let session = editor.session()?;
             let key = buffers.key_of(session, &path)?;
-            keeping::close(daemon, session, &key)?;
+            closing::close(daemon, session, &key)?;
             BufferAnswer::Closed { path }
         }
         BufferRequest::Events { session, wait_ms } => {
@@ -274,7 +274,7 @@ fn in_fork(
     let found = records
         .into_iter()
         .filter_map(|record| {
-            let path = beneath(&record.mount_dir, path)?;
+            let path = relative_path(&record.mount_dir, path)?;
             Some((record.mount_dir.as_os_str().len(), record.name, path))
         })
         .max_by_key(|(len, ..)| *len);
@@ -288,7 +288,7 @@ fn in_fork(
         Some(fork) => fork,
         None => daemon.lock_fork(&slot)?.open_existing()?,
     };
-    let path = match fork.workspace.follow(&path, Last::Follow) {
+    let path = match fork.workspace.follow(&path, FinalComponent::Follow) {
         Ok(path) => path,
         Err(OperationError::LeadsOut(_)) => {
             return Err(refused("a symbolic link leads out of the fork"));

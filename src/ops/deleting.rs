@@ -150,7 +150,7 @@ pub(crate) fn delete(
         log::warn!("the branch {} stays: {failure}", record.branch);
         false
     });
-    let left = strays::left_at(&record.mount_dir);
+    let left = strays::left_in_place(&record.mount_dir);
     let traces = Traces {
         branch: loses_nothing
             .then(|| tip_of(&repository, &record))
@@ -177,7 +177,7 @@ fn set_aside(guard: &ForkGuard<'_>, kept: Kept, mount_dir: &Path) -> Result<Dele
     log::warn!("{name} is set aside: `tine check --put-back {number}` brings it back");
     Ok(Deleted {
         set_aside: Some(number),
-        left: strays::left_at(mount_dir),
+        left: strays::left_in_place(mount_dir),
         ..kept.answer(name)
     })
 }

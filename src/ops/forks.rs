@@ -9,7 +9,7 @@ use crate::operation::{Call, Operation};
 use crate::protocol::{Acknowledged, ForkInfo, Forks, Stray};
 use crate::report;
 use crate::state::slots::Daemon;
-use crate::state::strays::Untold;
+use crate::state::strays::UnreportedStrays;
 use tine_git::Repository;
 use tine_store::{ForkName, ForkRecord};
 
@@ -22,7 +22,22 @@ impl Operation for ListForks {
     type Answer = Forks;
 
     fn run(self, call: &Call<'_>) -> Result<Forks, Failure> {
-        Ok(list(call.daemon))
+        let (daemon, store) = (call.daemon, &call.daemon.store);
+        let (records, errors) = store.records();
+        let mut damaged: Vec<Failure> = errors.into_iter().map(Failure::from).collect();
+        let mut forks = Vec::with_capacity(records.len());
+        for record in &records {
+            let slot = daemon.slot(&record.name);
+            match report::fork_info(daemon, &slot, record) {
+                Ok(info) => forks.push(info),
+                Err(failure) => {
+                    damaged.push(failure.context(format!("{} is not whole", record.name)));
+                }
+            }
+            damaged.extend(slot.trouble());
+            damaged.extend(UnreportedStrays::of(store, &record.name).failed);
+        }
+        Ok(Forks { forks, damaged })
     }
 }
 
@@ -66,19 +81,19 @@ impl Operation for ShowFork {
 
 /// Records that a client has reported these strays.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct NoteToldStrays {
+pub struct MarkStraysReported {
     /// Fork at whose mount place the strays are.
     pub fork: ForkName,
     /// Strays that the client reported.
     pub strays: Vec<Stray>,
 }
 
-impl Operation for NoteToldStrays {
+impl Operation for MarkStraysReported {
     const NAME: &'static str = "told-strays";
     type Answer = Acknowledged;
 
     fn run(self, call: &Call<'_>) -> Result<Acknowledged, Failure> {
-        Untold::told(&call.daemon.store, &self.fork, &self.strays);
+        UnreportedStrays::remove_reported(&call.daemon.store, &self.fork, &self.strays);
         Ok(Acknowledged {})
     }
 }
@@ -87,22 +102,6 @@ impl Operation for NoteToldStrays {
 pub(crate) fn tip_of(repository: &Repository, record: &ForkRecord) -> Option<(String, String)> {
     let tip = repository.branch(&record.branch).ok()??;
     Some((record.branch.clone(), tip.to_string()))
-}
-
-fn list(daemon: &Arc<Daemon>) -> Forks {
-    let (records, errors) = daemon.store.records();
-    let mut damaged: Vec<Failure> = errors.into_iter().map(Failure::from).collect();
-    let mut forks = Vec::with_capacity(records.len());
-    for record in &records {
-        let slot = daemon.slot(&record.name);
-        match report::fork_info(daemon, &slot, record) {
-            Ok(info) => forks.push(info),
-            Err(failure) => damaged.push(failure.context(format!("{} is not whole", record.name))),
-        }
-        damaged.extend(slot.trouble());
-        damaged.extend(Untold::of(&daemon.store, &record.name).failed);
-    }
-    Forks { forks, damaged }
 }
 
 pub(crate) fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Result<ForkInfo, Failure> {

@@ -1,8 +1,7 @@
 //! Operations on handoffs: create, show, await, import and delete them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
@@ -14,7 +13,7 @@ use super::sequencing::unless_taken_back;
 use crate::failure::{ErrorCode, Failure};
 use crate::locks;
 use crate::operation::{Call, Operation, joined_message, paragraphs};
-use crate::policy::{Signers, work_message};
+use crate::policy::{Signers, work_later, work_message};
 use crate::protocol::{AgentTexts, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
 use crate::report;
 use crate::state::handoffs;
@@ -23,9 +22,9 @@ use crate::transfer::Transfer;
 use tine_change::changeset::{self, Blobs};
 use tine_change::compare::compare_trees;
 use tine_change::fork_point::fork_point;
-use tine_change::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
 use tine_change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
 use tine_change::recovery::{self, RecoverEntry, RecoverKind};
+use tine_change::revert_guard::{RevertRecords, RevertSource, refuse_taking_back};
 use tine_change::{ChangeError, CommitOptions, commit};
 use tine_git::{ObjectId, Repository};
 use tine_store::RecordKind;
@@ -87,7 +86,31 @@ impl Operation for CreateHandoff {
     }
 
     fn run(self, call: &Call<'_>) -> Result<HandoffInfo, Failure> {
-        create(call, self)
+        let (daemon, fork) = (call.daemon, call.fork(self.fork)?);
+        let record = daemon.store.record(&fork)?;
+        let to = named_parent(daemon, self.to.as_deref())?;
+        let slot = daemon.slot(&fork);
+        let guard = daemon.lock_fork(&slot)?;
+        let (begun, agent_texts) = with_agent_texts(&guard, || {
+            if self.include_uncommitted {
+                let message = joined_message(&self.message);
+                commit_uncommitted(&guard, message, &call.signers(), self.allow_revert)?;
+            }
+            begin(&guard, &record, to, self.base.as_deref(), self.allow_revert)
+        })?;
+        if slot.trouble().is_some_and(|trouble| {
+            matches!(
+                trouble.code,
+                ErrorCode::HandoffFailed | ErrorCode::TakesBack
+            )
+        }) {
+            // The handoff's own state replaces the trouble from now on.
+            guard.set_trouble(None);
+        }
+        Ok(HandoffInfo {
+            agent_texts,
+            ..info(daemon, begun)
+        })
     }
 }
 
@@ -110,7 +133,23 @@ impl Operation for ListHandoffs {
     type Answer = Handoffs;
 
     fn run(self, call: &Call<'_>) -> Result<Handoffs, Failure> {
-        list(call.daemon, self.all)
+        let daemon = call.daemon;
+        let (records, damaged) = daemon
+            .store
+            .documents::<HandoffRecord>(RecordKind::Handoffs)?;
+        let repository = daemon.repository_now()?;
+        let is_open = |record: &HandoffRecord| {
+            record.applied_secs.is_none() && record.state != HandoffState::Skipped
+        };
+        Ok(Handoffs {
+            handoffs: records
+                .into_iter()
+                .map(|record| unless_taken_back(daemon, &repository, record))
+                .filter(|record| self.all || is_open(record))
+                .map(|record| info(daemon, record))
+                .collect(),
+            damaged: damaged.into_iter().map(Failure::from).collect(),
+        })
     }
 }
 
@@ -127,7 +166,41 @@ impl Operation for ShowHandoff {
     type Answer = HandoffShown;
 
     fn run(self, call: &Call<'_>) -> Result<HandoffShown, Failure> {
-        show(call.daemon, self.id)
+        let (daemon, id) = (call.daemon, self.id);
+        let repository = daemon.repository_now()?;
+        let record =
+            unless_taken_back(daemon, &repository, HandoffRecord::load(&daemon.store, id)?);
+        let Some(range) = record.range()? else {
+            let patches = record.mails.iter().map(|mail| PatchLine {
+                commit: None,
+                summary: mail.summary.clone(),
+                author_name: mail.author_name.clone(),
+                author_email: mail.author_email.clone(),
+            });
+            return Ok(HandoffShown {
+                patches: patches.collect(),
+                old_tree: None,
+                new_tree: None,
+                changes: Vec::new(),
+                info: info(daemon, record),
+            });
+        };
+        let commits = repository.commits_in(&range)?.plain;
+        let patches = commits
+            .into_iter()
+            .rev()
+            .map(|id| Ok(report::commit_line(id, &repository.commit_info(id)?).into()))
+            .collect::<Result<_, Failure>>()?;
+        let old_tree = repository.tree_of(range.base)?;
+        let new_tree = repository.commit_info(range.head)?.tree_id;
+        let changes = compare_trees(&repository, old_tree, new_tree)?;
+        Ok(HandoffShown {
+            info: info(daemon, record),
+            patches,
+            old_tree: Some(old_tree.to_string()),
+            new_tree: Some(new_tree.to_string()),
+            changes: changes.iter().map(report::change_line).collect(),
+        })
     }
 }
 
@@ -157,7 +230,18 @@ impl Operation for AwaitHandoffs {
     type Answer = Handoffs;
 
     fn run(self, call: &Call<'_>) -> Result<Handoffs, Failure> {
-        wait(call.daemon, &self.ids, self.timeout_secs)
+        // A deadline beyond the range of `Instant` is none.
+        let deadline = self
+            .timeout_secs
+            .and_then(|secs| Instant::now().checked_add(Duration::from_secs(secs)));
+        let records = handoffs::wait(call.daemon, &self.ids, deadline)?;
+        Ok(Handoffs {
+            handoffs: records
+                .into_iter()
+                .map(|record| info(call.daemon, record))
+                .collect(),
+            damaged: Vec::new(),
+        })
     }
 }
 
@@ -184,7 +268,29 @@ impl Operation for DeleteHandoff {
     type Answer = HandoffDeleted;
 
     fn run(self, call: &Call<'_>) -> Result<HandoffDeleted, Failure> {
-        delete(call.daemon, self.id, self.force)
+        let (daemon, id) = (call.daemon, self.id);
+        let repository = daemon.repository_now()?;
+        let kept_in = kept_in(&repository, &HandoffRecord::load(&daemon.store, id)?)?;
+        let mut recover = None;
+        let record = handoffs::remove(daemon, &repository, id, |record| {
+            let record = unless_taken_back(daemon, &repository, record.clone());
+            let is_work = record.state == HandoffState::Ready && record.applied_secs.is_none();
+            if is_work && kept_in.is_none() && !self.force {
+                return Err(Failure::new(
+                    ErrorCode::HandoffState,
+                    format!("the handoff {id} was not applied, and nothing else has its work"),
+                )
+                .hint("`--force` deletes it even so; `tine recover` brings its commits back"));
+            }
+            recover = keep(daemon, &repository, &record)?;
+            Ok(())
+        })?;
+        Ok(HandoffDeleted {
+            id,
+            head_commit: record.head_commit,
+            kept_in,
+            recover,
+        })
     }
 }
 
@@ -221,43 +327,12 @@ impl Operation for ImportHandoff {
     type Answer = HandoffInfo;
 
     fn run(self, call: &Call<'_>) -> Result<HandoffInfo, Failure> {
-        import(call.daemon, self)
+        let daemon = call.daemon;
+        let mut input = self.content.take(daemon.store.dir())?.into_reader();
+        let to = named_parent(daemon, self.to.as_deref())?;
+        let record = HandoffRecord::import(&mut input, self.from, to, &daemon.store)?;
+        Ok(info(daemon, record))
     }
-}
-
-/// Records the handoff and starts making its mailbox.
-fn create(call: &Call<'_>, request: CreateHandoff) -> Result<HandoffInfo, Failure> {
-    let (daemon, message) = (call.daemon, joined_message(&request.message));
-    let fork = call.fork(request.fork)?;
-    let record = daemon.store.record(&fork)?;
-    let to = named_parent(daemon, request.to.as_deref())?;
-    let slot = daemon.slot(&fork);
-    let guard = daemon.lock_fork(&slot)?;
-    let (begun, agent_texts) = with_agent_texts(&guard, || {
-        if request.include_uncommitted {
-            commit_uncommitted(&guard, message, &call.signers(), request.allow_revert)?;
-        }
-        begin(
-            &guard,
-            &record,
-            to,
-            request.base.as_deref(),
-            request.allow_revert,
-        )
-    })?;
-    if slot.trouble().is_some_and(|trouble| {
-        matches!(
-            trouble.code,
-            ErrorCode::HandoffFailed | ErrorCode::TakesBack
-        )
-    }) {
-        // The handoff's own state replaces the trouble from now on.
-        guard.set_trouble(None);
-    }
-    Ok(HandoffInfo {
-        agent_texts,
-        ..info(daemon, begun)
-    })
 }
 
 /// Commits a fork's uncommitted changes; returns the commit, if there were any.
@@ -274,10 +349,10 @@ pub(crate) fn commit_uncommitted(
         message: message.unwrap_or_else(|| work_message(guard.name())),
         author: signers.author.clone(),
         committer: signers.committer.clone(),
-        gone_back: if allow_revert {
-            KnownGoneBack::default()
+        reverts: if allow_revert {
+            RevertRecords::default()
         } else {
-            KnownGoneBack::of(&guard.daemon.store)
+            RevertRecords::of(&guard.daemon.store)
         },
     };
     let command = format!("tine handoff {}", guard.name());
@@ -321,7 +396,7 @@ fn begin(
         None => point,
     };
     if let (Some(head), false) = (head.commit_id(), allow_revert) {
-        let gone_back = KnownGoneBack::of(&daemon.store);
+        let reverts = RevertRecords::of(&daemon.store);
         let tree_id = repository.commit_info(head)?.tree_id;
         // Commits before the fork point are not the fork's own.
         let from = match (base, point) {
@@ -330,7 +405,7 @@ fn begin(
         };
         refuse_taking_back(
             &repository,
-            &gone_back,
+            &reverts,
             from,
             tree_id,
             RevertSource::Handoff(Some(guard.name())),
@@ -412,126 +487,10 @@ fn not_made(name: &ForkName, failure: Failure) -> Failure {
         .hint(format!("`tine handoff create {name}` tries again"))
 }
 
-/// Starts a thread that does the same as [`of_unmounted`].
-///
-/// The thread waits for the fork's lock, which the caller holds. It logs a failure and shows it in
-/// `tine list`.
+/// Does the same as [`of_unmounted`] in a thread, without the guard.
 pub(crate) fn of_unmounted_later(guard: &ForkGuard<'_>, to: Option<String>) -> Result<(), Failure> {
-    let (daemon, name) = (guard.daemon.clone(), guard.name().clone());
-    let work = move || {
-        if let Err(failure) = of_unmounted(&daemon, &name, to.as_deref(), false) {
-            log::error!("{failure}");
-            daemon.slot(&name).set_trouble(Some(failure));
-        }
-    };
-    thread::Builder::new()
-        .name(format!("handoff-{}", guard.name()))
-        .spawn(work)
-        .map(drop)
-        .map_err(|error| Failure::io("start a thread for", Path::new("the handoff"), &error))
-}
-
-fn list(daemon: &Daemon, all: bool) -> Result<Handoffs, Failure> {
-    let (records, damaged) = daemon
-        .store
-        .documents::<HandoffRecord>(RecordKind::Handoffs)?;
-    let repository = daemon.repository_now()?;
-    let is_open = |record: &HandoffRecord| {
-        record.applied_secs.is_none() && record.state != HandoffState::Skipped
-    };
-    Ok(Handoffs {
-        handoffs: records
-            .into_iter()
-            .map(|record| unless_taken_back(daemon, &repository, record))
-            .filter(|record| all || is_open(record))
-            .map(|record| info(daemon, record))
-            .collect(),
-        damaged: damaged.into_iter().map(Failure::from).collect(),
-    })
-}
-
-fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<Handoffs, Failure> {
-    // A deadline beyond the range of `Instant` is none.
-    let deadline =
-        timeout_secs.and_then(|secs| Instant::now().checked_add(Duration::from_secs(secs)));
-    let records = handoffs::wait(daemon, ids, deadline)?;
-    Ok(Handoffs {
-        handoffs: records
-            .into_iter()
-            .map(|record| info(daemon, record))
-            .collect(),
-        damaged: Vec::new(),
-    })
-}
-
-fn show(daemon: &Daemon, id: u64) -> Result<HandoffShown, Failure> {
-    let repository = daemon.repository_now()?;
-    let record = unless_taken_back(daemon, &repository, HandoffRecord::load(&daemon.store, id)?);
-    let Some(range) = record.range()? else {
-        let patches = record.mails.iter().map(|mail| PatchLine {
-            commit: None,
-            summary: mail.summary.clone(),
-            author_name: mail.author_name.clone(),
-            author_email: mail.author_email.clone(),
-        });
-        return Ok(HandoffShown {
-            patches: patches.collect(),
-            old_tree: None,
-            new_tree: None,
-            changes: Vec::new(),
-            info: info(daemon, record),
-        });
-    };
-    let commits = repository.commits_in(&range)?.plain;
-    let patches = commits
-        .into_iter()
-        .rev()
-        .map(|id| Ok(report::commit_line(id, &repository.commit_info(id)?).into()))
-        .collect::<Result<_, Failure>>()?;
-    let old_tree = repository.tree_of(range.base)?;
-    let new_tree = repository.commit_info(range.head)?.tree_id;
-    let changes = compare_trees(&repository, old_tree, new_tree)?;
-    Ok(HandoffShown {
-        info: info(daemon, record),
-        patches,
-        old_tree: Some(old_tree.to_string()),
-        new_tree: Some(new_tree.to_string()),
-        changes: changes.iter().map(report::change_line).collect(),
-    })
-}
-
-fn import(daemon: &Arc<Daemon>, request: ImportHandoff) -> Result<HandoffInfo, Failure> {
-    let mut input = request.content.take(daemon.store.dir())?.into_reader();
-    let to = named_parent(daemon, request.to.as_deref())?;
-    let record = HandoffRecord::import(&mut input, request.from, to, &daemon.store)?;
-    Ok(info(daemon, record))
-}
-
-/// Deletes a handoff.
-///
-/// Without `force` it fails if that loses work that was not applied.
-fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failure> {
-    let repository = daemon.repository_now()?;
-    let kept_in = kept_in(&repository, &HandoffRecord::load(&daemon.store, id)?)?;
-    let mut recover = None;
-    let record = handoffs::remove(daemon, &repository, id, |record| {
-        let record = unless_taken_back(daemon, &repository, record.clone());
-        let is_work = record.state == HandoffState::Ready && record.applied_secs.is_none();
-        if is_work && kept_in.is_none() && !force {
-            return Err(Failure::new(
-                ErrorCode::HandoffState,
-                format!("the handoff {id} was not applied, and nothing else has its work"),
-            )
-            .hint("`--force` deletes it even so; `tine recover` brings its commits back"));
-        }
-        recover = keep(daemon, &repository, &record)?;
-        Ok(())
-    })?;
-    Ok(HandoffDeleted {
-        id,
-        head_commit: record.head_commit,
-        kept_in,
-        recover,
+    work_later(guard, "handoff", move |daemon, name| {
+        of_unmounted(daemon, name, to.as_deref(), false).map(drop)
     })
 }
 

@@ -43,7 +43,7 @@ pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, Swi
 pub use buffers::Editor;
 pub use deleting::Delete;
 pub use failure::{ErrorCode, ExitCode, Failure};
-pub use forks::{FindFork, FoundFork, ListForks, NoteToldStrays, ShowFork};
+pub use forks::{FindFork, FoundFork, ListForks, MarkStraysReported, ShowFork};
 pub use handoffs::{
     AwaitHandoffs, CreateHandoff, DeleteHandoff, ImportHandoff, ListHandoffs, ShowHandoff,
 };

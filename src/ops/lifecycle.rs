@@ -139,7 +139,18 @@ impl Operation for ListSetAside {
     type Answer = SetAsideList;
 
     fn run(self, call: &Call<'_>) -> Result<SetAsideList, Failure> {
-        set_aside(call.daemon, self.put_back)
+        let daemon = call.daemon;
+        daemon.refuse_if_stopping()?;
+        let _rounds = daemon.rounds.lock();
+        let _reviews = daemon.reviews.lock();
+        let put_back = self
+            .put_back
+            .map(|number| daemon.store.put_back(number))
+            .transpose()?;
+        Ok(SetAsideList {
+            set_aside: daemon.store.set_aside()?,
+            put_back,
+        })
     }
 }
 
@@ -191,23 +202,6 @@ pub(crate) fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<Check
         );
     }
     Ok(report)
-}
-
-/// Lists what repairs set aside. With `put_back` it first puts that back.
-pub(crate) fn set_aside(
-    daemon: &Arc<Daemon>,
-    put_back: Option<u64>,
-) -> Result<SetAsideList, Failure> {
-    daemon.refuse_if_stopping()?;
-    let _rounds = daemon.rounds.lock();
-    let _reviews = daemon.reviews.lock();
-    let put_back = put_back
-        .map(|number| daemon.store.put_back(number))
-        .transpose()?;
-    Ok(SetAsideList {
-        set_aside: daemon.store.set_aside()?,
-        put_back,
-    })
 }
 
 fn figures(daemon: &Arc<Daemon>) -> Metrics {

@@ -20,8 +20,8 @@ use tine_fuse::UnmountMode;
 use tine_git::Repository;
 use tine_path::text::optional_host_path;
 use tine_store::{
-    ForkName, ForkOptions, MountProfile, MountRequest, MountSettings, ParentOptions, SnapshotEvery,
-    StoreError, TakeUp, Traces, UnmountPolicy, VisiblePath,
+    ForkName, ForkOptions, ForkState, MountProfile, MountRequest, MountSettings, ParentOptions,
+    SnapshotEvery, StoreError, Traces, UnmountPolicy, VisiblePath,
 };
 use tine_store::{LeaseKey, own_branch};
 use tine_sys::file::is_same_file;
@@ -293,7 +293,7 @@ pub(crate) fn make(
     owner: Caller,
     git_dir: &Path,
     request: New,
-    given: Option<TakeUp>,
+    given: Option<ForkState>,
 ) -> Result<ForkInfo, Failure> {
     let parent_name = request
         .options
@@ -387,7 +387,7 @@ pub(crate) fn make(
         git_dir: git_dir.to_owned(),
         from: request.options.from.clone(),
         parent,
-        take_up: take_up.clone(),
+        state: take_up.clone(),
         branch: asked_branch,
         detached: request.detached,
         mount_dir: dir.clone(),

@@ -3,8 +3,7 @@
 //! It also configures git to run the query.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,42 +39,32 @@ impl Operation for AskChanged {
     type Answer = ChangedSince;
 
     fn run(self, call: &Call<'_>) -> Result<ChangedSince, Failure> {
-        changed_since(call.daemon, &self.fork, &self.dir, &self.token)
+        let (name, dir) = (&self.fork, &self.dir);
+        // No lock of the fork: its holder may run git, as a commit does with its hooks.
+        let slot = call.daemon.known_slot(name);
+        let mounted = slot.and_then(|slot| Some((slot.open_fork()?, slot.mount_dir()?)));
+        // An index may be used with another work tree (`git --work-tree`), of which the daemon
+        // knows nothing.
+        let fork = match mounted {
+            Some((fork, mount_dir)) if mount_dir == *dir => fork,
+            _ => {
+                return Err(Failure::new(
+                    ErrorCode::NotMounted,
+                    format!("{name} is not mounted at {}", dir.display()),
+                )
+                .hint(format!("`tine mount {name}` mounts it")));
+            }
+        };
+        let (token, changed) = fork.workspace.changed_since(&self.token)?;
+        let paths = match changed {
+            Changed::Everything => vec![PathText::from(EVERYTHING)],
+            Changed::Paths(paths) => paths
+                .iter()
+                .map(|path| PathText::from(path.as_slice()))
+                .collect(),
+        };
+        Ok(ChangedSince { token, paths })
     }
-}
-
-/// Answers git's query, without the fork's lock.
-///
-/// The holder of the lock may be running git, as a commit does with its hooks.
-fn changed_since(
-    daemon: &Arc<Daemon>,
-    name: &ForkName,
-    dir: &Path,
-    token: &str,
-) -> Result<ChangedSince, Failure> {
-    let slot = daemon.known_slot(name);
-    let mounted = slot.and_then(|slot| Some((slot.open_fork()?, slot.mount_dir()?)));
-    // An index may be used with another work tree (`git --work-tree`), of which the daemon knows
-    // nothing.
-    let fork = match mounted {
-        Some((fork, mount_dir)) if mount_dir == dir => fork,
-        _ => {
-            return Err(Failure::new(
-                ErrorCode::NotMounted,
-                format!("{name} is not mounted at {}", dir.display()),
-            )
-            .hint(format!("`tine mount {name}` mounts it")));
-        }
-    };
-    let (token, changed) = fork.workspace.changed_since(token)?;
-    let paths = match changed {
-        Changed::Everything => vec![PathText::from(EVERYTHING)],
-        Changed::Paths(paths) => paths
-            .iter()
-            .map(|path| PathText::from(path.as_slice()))
-            .collect(),
-    };
-    Ok(ChangedSince { token, paths })
 }
 
 /// Configures git to run the query in a new fork.

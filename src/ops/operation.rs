@@ -21,7 +21,7 @@ use tine_path::RepoPath;
 use tine_path::text::{PathText, optional_host_path};
 use tine_store::ForkName;
 use tine_sys::process::PeerCredentials;
-use tine_tools::path::beneath;
+use tine_tools::path::relative_path;
 use tine_workspace::{Actor, Caller};
 
 /// The umask of a caller that sends none.
@@ -169,7 +169,7 @@ impl Call<'_> {
         }
         let mount_dir = self.daemon.store.record(fork)?.mount_dir;
         let path = Path::new(OsStr::from_bytes(&bytes));
-        let beneath = beneath(&mount_dir, path).ok_or_else(|| {
+        let beneath = relative_path(&mount_dir, path).ok_or_else(|| {
             Failure::new(
                 ErrorCode::PathRefused,
                 format!("{} is not in {fork}", path.display()),

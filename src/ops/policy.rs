@@ -11,7 +11,7 @@ use crate::Merge;
 use crate::locks;
 use crate::snapshots::reset_to_head;
 use tine_attr::FileKind;
-use tine_change::going_back::KnownGoneBack;
+use tine_change::revert_guard::RevertRecords;
 use tine_change::{ChangeError, Changeset, CommitOptions, commit};
 use tine_git::Identity;
 use tine_path::{EntryName, RepoPath};
@@ -36,6 +36,16 @@ pub struct Signers {
     pub author: Option<Identity>,
     /// Committer. `None` means that git's configuration decides.
     pub committer: Option<Identity>,
+}
+
+impl Signers {
+    /// Returns tine's own identity, for commits that no ref leads to.
+    pub(crate) fn tine() -> Signers {
+        Signers {
+            author: Some(Identity::tine()),
+            committer: Some(Identity::tine()),
+        }
+    }
 }
 
 /// Converts a policy to its action. A commit gets tine's own message.
@@ -169,7 +179,7 @@ fn act(
                 message: message.clone(),
                 author: signers.author.clone(),
                 committer: signers.committer.clone(),
-                gone_back: KnownGoneBack::of(&guard.daemon.store),
+                reverts: RevertRecords::of(&guard.daemon.store),
             };
             let command = format!("tine unmount --commit {}", guard.name());
             let _lease = locks::lease(guard.daemon, &command, || {
@@ -317,37 +327,46 @@ fn merge_later(
     into: Option<String>,
     message: Option<String>,
 ) -> Result<(), Failure> {
-    let (daemon, name) = (guard.daemon.clone(), guard.name().clone());
     let attrs = guard.open()?.workspace.base_attrs();
-    let work = move || {
+    work_later(guard, "merge", move |daemon, name| {
         let by = Actor {
             caller: Caller::new(attrs.uid, attrs.gid),
             command: "tine unmount --merge",
         };
-        let trouble = match merge(&daemon, by, &name, into, message, &Signers::default()) {
-            Err(failure) => Some(failure),
-            Ok(merge) => match merge.review {
-                Some(review) => Some(
-                    Failure::new(
-                        ErrorCode::MergeConflicts,
-                        format!("{name} has conflicts with what it is merged into"),
-                    )
-                    .hint(format!("`tine review show {review}` shows them")),
-                ),
-                None => {
-                    log::info!("{name}: merged: {:?}", merge.after);
-                    None
-                }
-            },
-        };
-        if let Some(failure) = trouble {
+        let merge = merge(daemon, by, name, into, message, &Signers::default())?;
+        if let Some(review) = merge.review {
+            return Err(Failure::new(
+                ErrorCode::MergeConflicts,
+                format!("{name} has conflicts with what it is merged into"),
+            )
+            .hint(format!("`tine review show {review}` shows them")));
+        }
+        log::info!("{name}: merged: {:?}", merge.after);
+        Ok(())
+    })
+}
+
+/// Starts a thread for work that waits for the fork's lock.
+///
+/// The caller holds that lock. A failure of the work is logged, and `tine list` shows it.
+pub(crate) fn work_later(
+    guard: &ForkGuard<'_>,
+    what: &str,
+    work: impl FnOnce(&Arc<Daemon>, &ForkName) -> Result<(), Failure> + Send + 'static,
+) -> Result<(), Failure> {
+    let (daemon, name) = (guard.daemon.clone(), guard.name().clone());
+    let run = move || {
+        if let Err(failure) = work(&daemon, &name) {
             log::error!("{failure}");
             daemon.slot(&name).set_trouble(Some(failure));
         }
     };
     thread::Builder::new()
-        .name(format!("merge-{}", guard.name()))
-        .spawn(work)
+        .name(format!("{what}-{}", guard.name()))
+        .spawn(run)
         .map(drop)
-        .map_err(|error| Failure::io("start a thread for", Path::new("the merge"), &error))
+        .map_err(|error| {
+            let what = format!("the {what}");
+            Failure::io("start a thread for", Path::new(&what), &error)
+        })
 }

@@ -35,17 +35,20 @@ pub use self::files::{
     Removed, TakenBackLine, TimeLine, WrittenLine,
 };
 pub use self::forks::{
-    CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, RestoreOutcome,
-    Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray,
+    CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, RestoreMethod,
+    RestoreOutcome, Restored, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray,
     TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction, Unmounted,
 };
 pub use self::handoff::{HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
-pub use self::merging::{MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewPolicy};
+pub use self::merging::{
+    MergeStatus, MergeTarget, Merged, MergedSource, ReviewPolicy, SourceOutcome,
+};
 pub use self::process::{
     Acknowledged, DaemonInfo, Metrics, MountMetrics, SetAsideList, StoreChecked,
 };
 pub use self::recovery::{
-    BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
+    OtherRecoverKind, OtherRecoverLine, Purged, RecoverLine, RecoverList, RecoverWork,
+    WorkRecovered,
 };
 pub use self::remotes::{RemoteFork, StateMade};
 pub use self::reviewing::{ResolveWith, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
@@ -62,8 +65,8 @@ pub use self::tools::{
     ToolDeleted, ToolEdited, ToolFound, ToolListed, ToolMoved, ToolRead, ToolWritten,
 };
 pub use self::work::{
-    ChangeKindText, ChangeLine, ChangedSince, Changes, CommitLine, Commits, Committed, Difference,
-    PointInfo, PointKind, Reverted,
+    ChangeLine, ChangedSince, Changes, CommitLine, Commits, Committed, Difference, PointInfo,
+    PointKind, Reverted,
 };
 /// Version of this protocol.
 ///

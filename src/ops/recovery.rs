@@ -1,7 +1,6 @@
 //! Lists, brings back and purges what commands dropped.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +10,8 @@ use crate::New;
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{
-    BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
+    OtherRecoverKind, OtherRecoverLine, Purged, RecoverLine, RecoverList, RecoverWork,
+    WorkRecovered,
 };
 use crate::state::slots::Daemon;
 use tine_attr::Timestamp;
@@ -19,7 +19,7 @@ use tine_change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recov
 use tine_change::review::{ReviewRecord, ReviewState};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_store::RecordKind;
-use tine_store::{ForkName, SnapshotReason, TakeUp};
+use tine_store::{ForkName, ForkState, SnapshotReason};
 
 /// List what can be brought back
 ///
@@ -37,7 +37,47 @@ impl Operation for ListRecover {
     type Answer = RecoverList;
 
     fn run(self, call: &Call<'_>) -> Result<RecoverList, Failure> {
-        list(call.daemon)
+        let daemon = call.daemon;
+        let repository = daemon.repository_now()?;
+        let (found, damaged) = recovery::list(&repository)?;
+        let mut damaged: Vec<Failure> = damaged
+            .into_iter()
+            .map(|(id, error)| unreadable(id, error))
+            .collect();
+        let rules = RecoverRules::configured(&repository).unwrap_or_else(|reason| {
+            let failure = Failure::new(
+                ErrorCode::Usage,
+                "a setting of `tine recover` cannot be read, so nothing expires",
+            );
+            damaged.push(failure.cause(reason).hint(format!(
+                "set it right: `git config {} 90d`, `git config {} 10g`",
+                recovery::AGE_KEY,
+                recovery::SIZE_KEY
+            )));
+            RecoverRules {
+                max_age_secs: None,
+                max_bytes: None,
+            }
+        });
+        let size_bytes = total(&found);
+        let elsewhere = list_others(daemon, &found, &mut damaged)?;
+        let mut entries = Vec::new();
+        for one in &found {
+            match recovery::missing(&repository, one, &found) {
+                Ok(missing) => {
+                    entries.push(line(daemon, &repository, one.clone(), missing, &rules))
+                }
+                Err(error) => damaged.push(unreadable(one.id, error)),
+            }
+        }
+        Ok(RecoverList {
+            entries,
+            elsewhere,
+            size_bytes,
+            max_age_secs: rules.max_age_secs,
+            max_bytes: rules.max_bytes,
+            damaged,
+        })
     }
 }
 
@@ -60,17 +100,53 @@ impl Operation for ShowRecover {
     type Answer = RecoverLine;
 
     fn run(self, call: &Call<'_>) -> Result<RecoverLine, Failure> {
-        show(call.daemon, self.id)
+        let repository = call.daemon.repository_now()?;
+        let rules = RecoverRules::configured(&repository).unwrap_or_default();
+        let found = recovery::find(&repository, self.id)?;
+        let missing = recovery::missing(&repository, &found, &recovery::list(&repository)?.0)?;
+        Ok(line(call.daemon, &repository, found, missing, &rules))
     }
 }
 
-impl Operation for BringBack {
+impl Operation for RecoverWork {
     const NAME: &'static str = "recover-back";
     const PROGRESS: &'static str = "bringing back";
-    type Answer = BroughtBack;
+    type Answer = WorkRecovered;
 
-    fn run(self, call: &Call<'_>) -> Result<BroughtBack, Failure> {
-        bring_back(call, self)
+    fn run(self, call: &Call<'_>) -> Result<WorkRecovered, Failure> {
+        let daemon = call.daemon;
+        let repository = daemon.repository_now()?;
+        let found = recovery::find(&repository, self.id)?;
+        recovery::write_again(&repository, &found)?;
+        let (id, kind) = (found.id, found.entry.kind);
+        let brought = match (kind, &self.snapshot) {
+            (RecoverKind::Branch | RecoverKind::Handoff, None) => {
+                as_branch(&repository, &found, &self)?
+            }
+            (RecoverKind::Fork | RecoverKind::Snapshot, _) => {
+                as_fork(call, &repository, &found, self)?
+            }
+            (RecoverKind::Review, None) => {
+                return Err(Failure::new(
+                    ErrorCode::Usage,
+                    format!("the entry {id} is a review, which has a command of its own"),
+                )
+                .hint(format!(
+                    "`{}` takes it up again",
+                    sides::reopen_command(
+                        daemon,
+                        &repository,
+                        found.entry.number.unwrap_or_default(),
+                        true
+                    )
+                )));
+            }
+            (RecoverKind::Branch | RecoverKind::Handoff | RecoverKind::Review, Some(snapshot)) => {
+                return Err(no_snapshot(&found, snapshot));
+            }
+        };
+        log::info!("the entry {id} of `tine recover` was brought back");
+        Ok(brought)
     }
 }
 
@@ -113,57 +189,52 @@ impl Operation for Purge {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Purged, Failure> {
-        purge(call.daemon, &self.ids, self.older_than_secs, self.all)
-    }
-}
-
-fn show(daemon: &Arc<Daemon>, id: u64) -> Result<RecoverLine, Failure> {
-    let repository = daemon.repository_now()?;
-    let rules = RecoverRules::configured(&repository).unwrap_or_default();
-    let found = recovery::find(&repository, id)?;
-    let missing = recovery::missing(&repository, &found, &recovery::list(&repository)?.0)?;
-    Ok(line(daemon, &repository, found, missing, &rules))
-}
-
-fn list(daemon: &Arc<Daemon>) -> Result<RecoverList, Failure> {
-    let repository = daemon.repository_now()?;
-    let (found, damaged) = recovery::list(&repository)?;
-    let mut damaged: Vec<Failure> = damaged
-        .into_iter()
-        .map(|(id, error)| unreadable(id, error))
-        .collect();
-    let rules = RecoverRules::configured(&repository).unwrap_or_else(|reason| {
-        let failure = Failure::new(
-            ErrorCode::Usage,
-            "a setting of `tine recover` cannot be read, so nothing expires",
-        );
-        damaged.push(failure.cause(reason).hint(format!(
-            "set it right: `git config {} 90d`, `git config {} 10g`",
-            recovery::AGE_KEY,
-            recovery::SIZE_KEY
-        )));
-        RecoverRules {
-            max_age_secs: None,
-            max_bytes: None,
+        let ids = &self.ids;
+        let repository = call.daemon.repository_now()?;
+        let (found, damaged) = recovery::list(&repository)?;
+        let there: BTreeSet<u64> = found
+            .iter()
+            .map(|found| found.id)
+            .chain(damaged.iter().map(|(id, _)| *id))
+            .collect();
+        if let Some(missing) = ids.iter().find(|id| !there.contains(id)) {
+            return Err(tine_change::ChangeError::NothingToRecover(*missing).into());
         }
-    });
-    let size_bytes = total(&found);
-    let elsewhere = elsewhere(daemon, &found, &mut damaged)?;
-    let mut entries = Vec::new();
-    for one in &found {
-        match recovery::missing(&repository, one, &found) {
-            Ok(missing) => entries.push(line(daemon, &repository, one.clone(), missing, &rules)),
-            Err(error) => damaged.push(unreadable(one.id, error)),
+        let mut going: BTreeSet<u64> = ids.iter().copied().collect();
+        if self.all {
+            going.extend(&there);
         }
+        if let Some(secs) = self.older_than_secs {
+            let until = Timestamp::now()
+                .secs
+                .saturating_sub(i64::try_from(secs).unwrap_or(i64::MAX));
+            let old = found.iter().filter(|found| found.entry.kept_secs <= until);
+            going.extend(old.map(|found| found.id));
+        }
+        let going: Vec<u64> = going.into_iter().collect();
+        let staying: Vec<Recoverable> = found
+            .iter()
+            .filter(|found| !going.contains(&found.id))
+            .cloned()
+            .collect();
+        // Entries that stay may need ancestors that purged ones keep. A full disk must not prevent
+        // the purge.
+        if let Err(error) = recovery::keep_ancestors(&repository, &staying) {
+            log::warn!("what stays may stand on what is purged: {error}");
+        }
+        let stays = recovery::purge(&call.daemon.store, &repository, &going);
+        let is_gone = |id: &u64| !stays.iter().any(|(staying, _)| staying == id);
+        let purged: Vec<u64> = going.into_iter().filter(is_gone).collect();
+        let gone = found.iter().filter(|found| purged.contains(&found.id));
+        Ok(Purged {
+            size_bytes: gone.fold(0, |sum, found| sum.saturating_add(found.entry.size_bytes)),
+            purged,
+            stays: stays
+                .into_iter()
+                .map(|(id, error)| stuck(id, error))
+                .collect(),
+        })
     }
-    Ok(RecoverList {
-        entries,
-        elsewhere,
-        size_bytes,
-        max_age_secs: rules.max_age_secs,
-        max_bytes: rules.max_bytes,
-        damaged,
-    })
 }
 
 fn total(found: &[Recoverable]) -> u64 {
@@ -191,11 +262,11 @@ fn line(
     let max_age_secs = rules.max_age_secs.and_then(|secs| i64::try_from(secs).ok());
     RecoverLine {
         id: found.id,
-        way_back: match (found.entry.kind, found.entry.number) {
+        recover_command: match (found.entry.kind, found.entry.number) {
             (RecoverKind::Review, Some(review)) => {
-                sides::way_back(daemon, repository, review, true)
+                sides::reopen_command(daemon, repository, review, true)
             }
-            _ => way_back(found.id, &found.entry),
+            _ => recover_command(found.id, &found.entry),
         },
         expires_secs: max_age_secs.map(|secs| found.entry.kept_secs.saturating_add(secs)),
         missing: missing.map(|id| id.to_string()),
@@ -204,7 +275,7 @@ fn line(
 }
 
 /// Returns the command that brings an entry back.
-pub fn way_back(id: u64, entry: &RecoverEntry) -> String {
+pub fn recover_command(id: u64, entry: &RecoverEntry) -> String {
     match (entry.kind, &entry.branch) {
         (RecoverKind::Fork, _) if entry.uncommitted.is_none() && !entry.snapshots.is_empty() => {
             let newest = entry
@@ -229,11 +300,11 @@ pub fn way_back(id: u64, entry: &RecoverEntry) -> String {
 ///
 /// These are the snapshots that tine took before it changed a fork, reviews that were aborted, and
 /// what repairs set aside.
-fn elsewhere(
+fn list_others(
     daemon: &Daemon,
     entries: &[Recoverable],
     damaged: &mut Vec<Failure>,
-) -> Result<Vec<ElsewhereLine>, Failure> {
+) -> Result<Vec<OtherRecoverLine>, Failure> {
     let is_entry = |review: u64| {
         let mut entries = entries.iter().map(|found| &found.entry);
         entries.any(|entry| entry.kind == RecoverKind::Review && entry.number == Some(review))
@@ -253,9 +324,9 @@ fn elsewhere(
         let taken_before = snapshots.into_iter().filter(|snapshot| {
             snapshot.reason.is_automatic() && snapshot.reason != SnapshotReason::Periodic
         });
-        lines.extend(taken_before.map(|snapshot| ElsewhereLine {
-            what: Elsewhere::Snapshot,
-            way_back: format!("tine restore {fork} {}", snapshot.name),
+        lines.extend(taken_before.map(|snapshot| OtherRecoverLine {
+            what: OtherRecoverKind::Snapshot,
+            recover_command: format!("tine restore {fork} {}", snapshot.name),
             because: snapshot.reason.stem().replace('-', " "),
             name: snapshot.name.to_string(),
             kept_secs: snapshot.created_secs,
@@ -269,69 +340,33 @@ fn elsewhere(
     let aborted = reviews
         .into_iter()
         .filter(|review| review.state == ReviewState::Aborted && !is_entry(review.id));
-    lines.extend(aborted.map(|review| ElsewhereLine {
-        what: Elsewhere::Review,
-        way_back: sides::way_back(daemon, &repository, review.id, false),
+    lines.extend(aborted.map(|review| OtherRecoverLine {
+        what: OtherRecoverKind::Review,
+        recover_command: sides::reopen_command(daemon, &repository, review.id, false),
         because: format!("{} into {}", review.merge.source, review.merge.into),
         name: review.id.to_string(),
         kept_secs: review.created_secs,
         fork: None,
     }));
     for (aside, kept_secs) in daemon.store.set_aside_since()? {
-        lines.push(ElsewhereLine {
-            what: Elsewhere::Damaged,
+        lines.push(OtherRecoverLine {
+            what: OtherRecoverKind::Damaged,
             fork: None,
             name: aside.number.to_string(),
             kept_secs,
             because: "set aside by a repair or a forced delete".to_owned(),
-            way_back: format!("tine check --put-back {}", aside.number),
+            recover_command: format!("tine check --put-back {}", aside.number),
         });
     }
     lines.sort_by_key(|line| line.kept_secs);
     Ok(lines)
 }
 
-fn bring_back(call: &Call<'_>, request: BringBack) -> Result<BroughtBack, Failure> {
-    let daemon = call.daemon;
-    let repository = daemon.repository_now()?;
-    let found = recovery::find(&repository, request.id)?;
-    recovery::write_again(&repository, &found)?;
-    let (id, kind) = (found.id, found.entry.kind);
-    let brought = match (kind, &request.snapshot) {
-        (RecoverKind::Branch | RecoverKind::Handoff, None) => {
-            as_branch(&repository, &found, &request)?
-        }
-        (RecoverKind::Fork | RecoverKind::Snapshot, _) => {
-            as_fork(call, &repository, &found, request)?
-        }
-        (RecoverKind::Review, None) => {
-            return Err(Failure::new(
-                ErrorCode::Usage,
-                format!("the entry {id} is a review, which has a command of its own"),
-            )
-            .hint(format!(
-                "`{}` takes it up again",
-                sides::way_back(
-                    daemon,
-                    &repository,
-                    found.entry.number.unwrap_or_default(),
-                    true
-                )
-            )));
-        }
-        (RecoverKind::Branch | RecoverKind::Handoff | RecoverKind::Review, Some(snapshot)) => {
-            return Err(no_snapshot(&found, snapshot));
-        }
-    };
-    log::info!("the entry {id} of `tine recover` was brought back");
-    Ok(brought)
-}
-
 fn as_branch(
     repository: &Repository,
     found: &Recoverable,
-    request: &BringBack,
-) -> Result<BroughtBack, Failure> {
+    request: &RecoverWork,
+) -> Result<WorkRecovered, Failure> {
     let (id, entry) = (found.id, &found.entry);
     let Some(name) = request.name.as_ref().or(entry.branch.as_ref()) else {
         return Err(unnamed(id));
@@ -345,7 +380,7 @@ fn as_branch(
     repository
         .create_branch(name, head_id, &reflog)
         .map_err(|error| taken(id, error.into()))?;
-    Ok(BroughtBack {
+    Ok(WorkRecovered {
         id,
         fork: None,
         branch: Some(name.clone()),
@@ -357,8 +392,8 @@ fn as_fork(
     call: &Call<'_>,
     repository: &Repository,
     found: &Recoverable,
-    request: BringBack,
-) -> Result<BroughtBack, Failure> {
+    request: RecoverWork,
+) -> Result<WorkRecovered, Failure> {
     let (id, entry) = (found.id, &found.entry);
     let snapshot = match (&request.snapshot, entry.kind) {
         (Some(name), _) => {
@@ -395,7 +430,7 @@ fn as_fork(
         Some(point) if repository.has_object(point) => Some(point),
         _ => head,
     };
-    let take_up = TakeUp {
+    let take_up = ForkState {
         commit_id: view_id,
         head,
         base: fork_point,
@@ -421,7 +456,7 @@ fn as_fork(
         Some(take_up),
     )
     .map_err(|failure| taken(id, failure))?;
-    Ok(BroughtBack {
+    Ok(WorkRecovered {
         id,
         branch: made.branch.clone(),
         commit: head.map(|id| id.to_string()),
@@ -491,58 +526,6 @@ fn no_snapshot(found: &Recoverable, name: &ForkName) -> Failure {
     } else {
         failure.hint(format!("it has {}", names.join(", ")))
     }
-}
-
-fn purge(
-    daemon: &Daemon,
-    ids: &[u64],
-    older_than_secs: Option<u64>,
-    all: bool,
-) -> Result<Purged, Failure> {
-    let repository = daemon.repository_now()?;
-    let (found, damaged) = recovery::list(&repository)?;
-    let there: BTreeSet<u64> = found
-        .iter()
-        .map(|found| found.id)
-        .chain(damaged.iter().map(|(id, _)| *id))
-        .collect();
-    if let Some(missing) = ids.iter().find(|id| !there.contains(id)) {
-        return Err(tine_change::ChangeError::NothingToRecover(*missing).into());
-    }
-    let mut going: BTreeSet<u64> = ids.iter().copied().collect();
-    if all {
-        going.extend(&there);
-    }
-    if let Some(secs) = older_than_secs {
-        let until = Timestamp::now()
-            .secs
-            .saturating_sub(i64::try_from(secs).unwrap_or(i64::MAX));
-        let old = found.iter().filter(|found| found.entry.kept_secs <= until);
-        going.extend(old.map(|found| found.id));
-    }
-    let going: Vec<u64> = going.into_iter().collect();
-    let staying: Vec<Recoverable> = found
-        .iter()
-        .filter(|found| !going.contains(&found.id))
-        .cloned()
-        .collect();
-    // Entries that stay may need ancestors that purged ones keep. A full disk must not prevent the
-    // purge.
-    if let Err(error) = recovery::take_in(&repository, &staying) {
-        log::warn!("what stays may stand on what is purged: {error}");
-    }
-    let stays = recovery::purge(&daemon.store, &repository, &going)?;
-    let is_gone = |id: &u64| !stays.iter().any(|(staying, _)| staying == id);
-    let purged: Vec<u64> = going.into_iter().filter(is_gone).collect();
-    let gone = found.iter().filter(|found| purged.contains(&found.id));
-    Ok(Purged {
-        size_bytes: gone.fold(0, |sum, found| sum.saturating_add(found.entry.size_bytes)),
-        purged,
-        stays: stays
-            .into_iter()
-            .map(|(id, error)| stuck(id, error))
-            .collect(),
-    })
 }
 
 fn stuck(id: u64, error: GitError) -> Failure {

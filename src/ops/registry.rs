@@ -1,6 +1,6 @@
 //! All operations.
 
-use crate::protocol::{BringBack, BufferRequest};
+use crate::protocol::{BufferRequest, RecoverWork};
 use crate::*;
 
 /// All operations, one line each.
@@ -15,7 +15,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<ListForks>(),
     Entry::of::<FindFork>(),
     Entry::of::<ShowFork>(),
-    Entry::of::<NoteToldStrays>(),
+    Entry::of::<MarkStraysReported>(),
     Entry::of::<Delete>(),
     Entry::of::<Mount>(),
     Entry::of::<Unmount>(),
@@ -28,7 +28,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<Revert>(),
     Entry::of::<ListRecover>(),
     Entry::of::<ShowRecover>(),
-    Entry::of::<BringBack>(),
+    Entry::of::<RecoverWork>(),
     Entry::of::<Purge>(),
     Entry::of::<TakeUpTrees>(),
     Entry::of::<Status>(),

@@ -3,20 +3,17 @@
 //! The caller talks to the remotes.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::buffers::with_agent_texts;
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
-use crate::policy::Signers;
 use crate::protocol::{RemoteFork, StateMade};
-use crate::state::slots::Daemon;
 use tine_change::fork_point::fork_point;
 use tine_change::state::{self, StateOptions};
 use tine_git::{GitError, Repository};
-use tine_store::{ForkName, TakeUp};
+use tine_store::{ForkName, ForkState};
 
 /// Makes the state of a fork, for `tine push`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,57 +33,50 @@ impl Operation for MakeState {
     type Answer = StateMade;
 
     fn run(self, call: &Call<'_>) -> Result<StateMade, Failure> {
-        make_state(call.daemon, &self, call.signers())
+        let (daemon, signers) = (call.daemon, call.signers());
+        let slot = daemon.slot(&self.fork);
+        let guard = daemon.lock_fork(&slot)?;
+        let record = guard.record()?;
+        let fork = guard.open()?;
+        let repository = daemon.repository_now()?;
+        let head = repository.head_of(fork.worktree.git_dir())?;
+        let branches: Vec<&str> = [head.short_branch(), record.from_branch.as_deref()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let remote = repository.push_remote(self.remote.as_deref(), &branches)?;
+        let name = self.name.clone().unwrap_or_else(|| self.fork.clone());
+        guard.settle(&repository, &fork)?;
+        let options = StateOptions {
+            author: signers.author,
+            committer: signers.committer,
+            fork_point: fork_point(&repository, &record, head.commit_id())?,
+            known: repository.tracked(&remote, name.as_str())?,
+        };
+        let (made, agent_texts) = with_agent_texts(&guard, || {
+            Ok(state::make(&repository, &record, &fork, &options)?)
+        })?;
+        let changeset = &made.changeset;
+        let submodules = changeset
+            .repositories
+            .iter()
+            .filter(|path| !changeset.left_out.contains(path));
+        Ok(StateMade {
+            fork: record.name,
+            remote,
+            name,
+            commit: made.commit_id.to_string(),
+            tree: made.tree_id.to_string(),
+            head_commit: changeset.head_commit.map(|id| id.to_string()),
+            branch: made.branch,
+            base_commit: record.base_commit,
+            uncommitted: changeset.changes.len(),
+            left_out: changeset.left_out.iter().map(Into::into).collect(),
+            submodules: submodules.map(Into::into).collect(),
+            operation: fork.worktree.operation_in_progress().map(str::to_owned),
+            agent_texts,
+        })
     }
-}
-
-pub(crate) fn make_state(
-    daemon: &Arc<Daemon>,
-    request: &MakeState,
-    signers: Signers,
-) -> Result<StateMade, Failure> {
-    let slot = daemon.slot(&request.fork);
-    let guard = daemon.lock_fork(&slot)?;
-    let record = guard.record()?;
-    let fork = guard.open()?;
-    let repository = daemon.repository_now()?;
-    let head = repository.head_of(fork.worktree.git_dir())?;
-    let branches: Vec<&str> = [head.short_branch(), record.from_branch.as_deref()]
-        .into_iter()
-        .flatten()
-        .collect();
-    let remote = repository.push_remote(request.remote.as_deref(), &branches)?;
-    let name = request.name.clone().unwrap_or_else(|| request.fork.clone());
-    guard.settle(&repository, &fork)?;
-    let options = StateOptions {
-        author: signers.author,
-        committer: signers.committer,
-        fork_point: fork_point(&repository, &record, head.commit_id())?,
-        known: repository.tracked(&remote, name.as_str())?,
-    };
-    let (made, agent_texts) = with_agent_texts(&guard, || {
-        Ok(state::make(&repository, &record, &fork, &options)?)
-    })?;
-    let changeset = &made.changeset;
-    let submodules = changeset
-        .repositories
-        .iter()
-        .filter(|path| !changeset.left_out.contains(path));
-    Ok(StateMade {
-        fork: record.name,
-        remote,
-        name,
-        commit: made.commit_id.to_string(),
-        tree: made.tree_id.to_string(),
-        head_commit: changeset.head_commit.map(|id| id.to_string()),
-        branch: made.branch,
-        base_commit: record.base_commit,
-        uncommitted: changeset.changes.len(),
-        left_out: changeset.left_out.iter().map(Into::into).collect(),
-        submodules: submodules.map(Into::into).collect(),
-        operation: fork.worktree.operation_in_progress().map(str::to_owned),
-        agent_texts,
-    })
 }
 
 /// Returns the start of a fork that takes up `from`.
@@ -96,7 +86,7 @@ pub(super) fn take_up(
     repository: &Repository,
     git_dir: &Path,
     from: &RemoteFork,
-) -> Result<TakeUp, Failure> {
+) -> Result<ForkState, Failure> {
     let commit_id = repository.tracked(&from.remote, from.name.as_str())?;
     let commit_id = commit_id.ok_or_else(|| GitError::NoSuchState {
         remote: from.remote.clone(),
@@ -106,7 +96,7 @@ pub(super) fn take_up(
     let head = repository.head_of(git_dir)?;
     let trunk = head.commit_id();
     let base = state::base_here(repository, &state, trunk)?;
-    Ok(TakeUp {
+    Ok(ForkState {
         commit_id,
         head: state.head,
         base,
@@ -117,7 +107,7 @@ pub(super) fn take_up(
 }
 
 /// Adds a hint if the branch for the fork exists already.
-pub(super) fn other_branch(take_up: &TakeUp, failure: Failure) -> Failure {
+pub(super) fn other_branch(take_up: &ForkState, failure: Failure) -> Failure {
     match failure.code {
         ErrorCode::BranchExists => failure.hint(format!(
             "it has other commits than {}: take another with `--branch NAME`, or remove it where nobody needs it",

@@ -5,7 +5,7 @@ use super::protocol::{
     AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo, TreeInfo, TreeWord,
 };
 use super::state::slots::{Daemon, Slot};
-use super::state::strays::{self, Untold};
+use super::state::strays::{self, UnreportedStrays};
 use tine_change::fork_point::fork_point;
 use tine_change::{Change, Side};
 use tine_git::{CommitInfo, LinkedWorktree, ObjectId};
@@ -52,11 +52,11 @@ pub(crate) fn fork_info(
         snapshot_every: record.snapshot_every,
         layer_bytes,
         content_bytes,
-        strays: Untold::of(&daemon.store, &record.name).brought,
+        strays: UnreportedStrays::of(&daemon.store, &record.name).brought,
         lying: if slot.is_mounted() {
             Vec::new()
         } else {
-            strays::lying_at(&record.mount_dir)
+            strays::strays_at(&record.mount_dir)
         },
         note: slot.note(),
         carry: record.carry.as_ref().map(|carry| {
@@ -99,7 +99,7 @@ pub(crate) fn change_line(change: &Change) -> ChangeLine {
     };
     ChangeLine {
         path: (&change.path).into(),
-        kind: change.kind().into(),
+        kind: change.kind(),
         old_mode: mode(&change.old),
         new_mode: mode(&change.new),
         old_id: id(&change.old),

@@ -17,13 +17,14 @@ use crate::operation::{Call, Operation, path_parser};
 use crate::points::{self, ResolvedPoint};
 use crate::policy::Signers;
 use crate::protocol::{
-    CommitLine, IndexKept, MergeStatus, RestoreOutcome, Restored, RestoredHow, Reverted,
+    CommitLine, IndexKept, MergeStatus, RestoreMethod, RestoreOutcome, Restored, Reverted,
     ReviewPolicy,
 };
 use crate::report;
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_change::fork_point::fork_point;
-use tine_change::going_back::{GoneBack, LackedCommits, StateHead, at_paths};
+use tine_change::going_back::{LackedCommits, StateHead, at_paths};
+use tine_change::revert_guard::RevertRecord;
 use tine_change::sequence::SequenceRequest;
 use tine_change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
 use tine_git::{ObjectId, Repository};
@@ -135,12 +136,27 @@ impl Operation for Restore {
     fn run(self, call: &Call<'_>) -> Result<RestoreOutcome, Failure> {
         let fork = call.fork(self.fork.clone())?;
         let paths = call.paths(&fork, &self.paths)?;
-        let resolved = ResolvedRestore {
+        let request = &ResolvedRestore {
             fork,
             paths,
             operation: &self,
         };
-        restore(call.daemon, call.by(), &resolved)
+        let (daemon, by, name) = (call.daemon, call.by(), &request.fork);
+        let repository = daemon.repository_now()?;
+        let found = find(daemon, name, &request.operation.to)?;
+        let is_whole =
+            request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
+        // A whole restore includes ignored files.
+        if is_whole && let Some(restored) = restore_whole(daemon, by, &repository, request, &found)?
+        {
+            return Ok(RestoreOutcome::Restored(restored));
+        }
+        // This locks the fork that the point names, so it comes before the lock of the fork itself.
+        let point = points::complete(daemon, &repository, name, found)?;
+        match restore_tree(daemon, by, &repository, request, &point)? {
+            Ok(restored) => Ok(RestoreOutcome::Restored(restored)),
+            Err(since) => bring_onto_head(daemon, by, request, &point, &since),
+        }
     }
 }
 
@@ -198,9 +214,68 @@ impl Operation for Revert {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Reverted, Failure> {
-        let fork = call.fork(self.fork.clone())?;
-        let paths = call.paths(&fork, &self.paths)?;
-        revert(call.daemon, call.by(), &fork, &paths, &self)
+        let (daemon, name) = (call.daemon, &call.fork(self.fork.clone())?);
+        let paths = &call.paths(name, &self.paths)?;
+        if paths.is_empty() {
+            return Err(
+                Failure::new(ErrorCode::Usage, "no path is named").hint(format!(
+                    "`.` is everything; `tine status {name}` shows what changed"
+                )),
+            );
+        }
+        let repository = daemon.repository_now()?;
+        let point = match &self.to {
+            Some(word) => points::resolve(daemon, &repository, name, word)?,
+            None => points::pristine(daemon, &repository, name)?,
+        };
+        let options = RevertOptions {
+            force: self.force,
+            dry_run: self.dry_run,
+        };
+        let slot = daemon.slot(name);
+        let guard = daemon.lock_fork(&slot)?;
+        let fork = guard.open_existing()?;
+        guard.settle(&repository, &fork)?;
+        let git_dir = fork.worktree.git_dir();
+        let mut lacks = None;
+        let to = match since(&guard, &repository, git_dir, &point.point)? {
+            Some(since) if !self.exact => {
+                let head = repository.head_of(git_dir)?.commit_id();
+                let head_tree = repository.tree_of(head)?;
+                RevertTo {
+                    tree_id: tree_on_head(&repository, &point, &since, head_tree, paths)?,
+                    commit_id: None,
+                }
+            }
+            since => {
+                lacks = lacking(&guard, &repository, git_dir, &point.point, since, paths)?;
+                RevertTo {
+                    tree_id: point.tree_id,
+                    commit_id: point.commit_id,
+                }
+            }
+        };
+        let noted = lacks.as_ref().filter(|_| !self.dry_run);
+        let outcome = going_back(&guard, &repository, noted, || {
+            Ok(reverting(
+                &repository,
+                name,
+                &fork,
+                call.by(),
+                to,
+                paths,
+                options,
+            )?)
+        })?;
+        guard.sync_if_unmounted(&fork)?;
+        Ok(Reverted {
+            fork: name.clone(),
+            to: (&point).into(),
+            changes: outcome.changes.iter().map(report::change_line).collect(),
+            left_alone: outcome.left_alone.iter().map(Into::into).collect(),
+            left_out: left_out(&repository, lacks)?,
+            dry_run: self.dry_run,
+        })
     }
 }
 
@@ -284,28 +359,6 @@ fn lacking(
         Some(since) if !is_everything => Some(since.within(repository, paths)?),
         since => since,
     })
-}
-
-fn restore(
-    daemon: &Arc<Daemon>,
-    by: Actor<'_>,
-    request: &ResolvedRestore<'_>,
-) -> Result<RestoreOutcome, Failure> {
-    let name = &request.fork;
-    let repository = daemon.repository_now()?;
-    let found = find(daemon, name, &request.operation.to)?;
-    let is_whole =
-        request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
-    // A whole restore includes ignored files.
-    if is_whole && let Some(restored) = restore_whole(daemon, by, &repository, request, &found)? {
-        return Ok(RestoreOutcome::Restored(restored));
-    }
-    // This locks the fork that the point names, so it comes before the lock of the fork itself.
-    let point = points::complete(daemon, &repository, name, found)?;
-    match restore_tree(daemon, by, &repository, request, &point)? {
-        Ok(restored) => Ok(RestoreOutcome::Restored(restored)),
-        Err(since) => bring_onto_head(daemon, by, request, &point, &since),
-    }
 }
 
 /// Sets the whole fork to a snapshot or the fork point.
@@ -407,10 +460,7 @@ fn restore_tree(
         daemon.store.remove_snapshot(name, &before)?;
         return Err(failure);
     }
-    // No mount syncs an unmounted fork later, so this does.
-    if !guard.is_mounted() {
-        fork.workspace.sync()?;
-    }
+    guard.sync_if_unmounted(&fork)?;
     log::info!(
         "{name}: restored to {}; what it was is {before}",
         point.point
@@ -454,7 +504,7 @@ fn bring_onto_head(
         fork: request.fork.clone(),
         to: Some(point.point.to_string()),
         before: done.snapshot,
-        how: RestoredHow::OntoHead,
+        how: RestoreMethod::OntoHead,
         left_out: Vec::new(),
         index: IndexKept::default(),
     }))
@@ -471,12 +521,12 @@ fn going_back<T>(
 ) -> Result<T, Failure> {
     let store = &guard.daemon.store;
     let noted = match since {
-        Some(since) => GoneBack::note(store, repository, &guard.record()?, since)?,
+        Some(since) => RevertRecord::note(store, repository, &guard.record()?, since)?,
         None => None,
     };
     let done = go();
     if let (Err(_), Some(id)) = (&done, noted)
-        && let Err(error) = store.remove_document(RecordKind::GoneBack, id, None)
+        && let Err(error) = store.remove_document(RecordKind::Reverts, id, None)
     {
         log::warn!(
             "{}: a note of what was not done stays: {error}",
@@ -499,7 +549,7 @@ fn restored_exactly(
         fork: name.clone(),
         to: Some(to.to_string()),
         before: Some(before),
-        how: RestoredHow::Exact,
+        how: RestoreMethod::Exact,
         left_out: left_out(repository, since)?,
         index: IndexKept::default(),
     })
@@ -542,68 +592,4 @@ fn tree_on_head(
         ),
     )
     .hint("`--exact` takes it as it was there; `tine restore` with `--path` and `--review` keeps the conflicts for resolving"))
-}
-
-fn revert(
-    daemon: &Arc<Daemon>,
-    by: Actor<'_>,
-    name: &ForkName,
-    paths: &[RepoPath],
-    request: &Revert,
-) -> Result<Reverted, Failure> {
-    if paths.is_empty() {
-        return Err(
-            Failure::new(ErrorCode::Usage, "no path is named").hint(format!(
-                "`.` is everything; `tine status {name}` shows what changed"
-            )),
-        );
-    }
-    let repository = daemon.repository_now()?;
-    let point = match &request.to {
-        Some(word) => points::resolve(daemon, &repository, name, word)?,
-        None => points::pristine(daemon, &repository, name)?,
-    };
-    let options = RevertOptions {
-        force: request.force,
-        dry_run: request.dry_run,
-    };
-    let slot = daemon.slot(name);
-    let guard = daemon.lock_fork(&slot)?;
-    let fork = guard.open_existing()?;
-    guard.settle(&repository, &fork)?;
-    let git_dir = fork.worktree.git_dir();
-    let mut lacks = None;
-    let to = match since(&guard, &repository, git_dir, &point.point)? {
-        Some(since) if !request.exact => {
-            let head = repository.head_of(git_dir)?.commit_id();
-            let head_tree = repository.tree_of(head)?;
-            RevertTo {
-                tree_id: tree_on_head(&repository, &point, &since, head_tree, paths)?,
-                commit_id: None,
-            }
-        }
-        since => {
-            lacks = lacking(&guard, &repository, git_dir, &point.point, since, paths)?;
-            RevertTo {
-                tree_id: point.tree_id,
-                commit_id: point.commit_id,
-            }
-        }
-    };
-    let noted = lacks.as_ref().filter(|_| !request.dry_run);
-    let outcome = going_back(&guard, &repository, noted, || {
-        Ok(reverting(&repository, name, &fork, by, to, paths, options)?)
-    })?;
-    // No mount syncs an unmounted fork later, so this does.
-    if !guard.is_mounted() {
-        fork.workspace.sync()?;
-    }
-    Ok(Reverted {
-        fork: name.clone(),
-        to: (&point).into(),
-        changes: outcome.changes.iter().map(report::change_line).collect(),
-        left_alone: outcome.left_alone.iter().map(Into::into).collect(),
-        left_out: left_out(&repository, lacks)?,
-        dry_run: request.dry_run,
-    })
 }

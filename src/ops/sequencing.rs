@@ -15,7 +15,7 @@ use std::sync::Arc;
 use self::building::build;
 pub(crate) use self::mailboxes::unless_taken_back;
 pub use self::operations::{ApplyHandoff, ApplyPatch, CherryPick, SequenceOptions, Update};
-pub(crate) use self::reviewing::{commit_review, find_more, follow, refresh};
+pub(crate) use self::reviewing::{commit_review, find_later_conflicts, follow_target, refresh};
 use super::locks::retry_while_moved;
 use super::merging::outdated;
 use super::target::{Holder, Target, find_target};
@@ -32,10 +32,12 @@ use tine_change::advance::{Step, UpdateStep};
 use tine_change::commit::refuse_moved_under;
 use tine_change::compare::compare_trees;
 use tine_change::fork_point::{self, fork_point};
-use tine_change::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
 use tine_change::merge::Tip;
+use tine_change::revert_guard::{RevertRecords, RevertSource, refuse_taking_back};
 use tine_change::review::ReviewRecord;
-use tine_change::sequence::{Item, RunOptions, Sequence, SequenceOutcome, SequenceRequest, run};
+use tine_change::sequence::{
+    RunOptions, Sequence, SequenceItem, SequenceOutcome, SequenceRequest, run,
+};
 use tine_change::view::{check_move, move_view, view_tree};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeOptions;
@@ -161,15 +163,7 @@ pub(crate) fn carry_out(
                 Some((_, work)) => work.sequence.clone(),
                 None => build(target, args, &now)?,
             };
-            let options = options(args, signers, review);
-            let ran = run(
-                &daemon.store,
-                target.repository,
-                &sequence,
-                now.tip,
-                now.view,
-                &options,
-            )?;
+            let ran = run_on(target, args, &now, &sequence, signers, review)?;
             let done = finish(target, args, &now, sequence, &ran)?;
             Ok((done, target.holder.clone()))
         })
@@ -180,18 +174,26 @@ pub(crate) fn carry_out(
     Ok(done)
 }
 
-fn options<'a>(
+/// Runs a sequence from the target's state `now`.
+fn run_on(
+    target: &Target<'_>,
     args: &SequenceArgs,
+    now: &TargetState,
+    sequence: &Sequence,
     signers: &Signers,
-    review: Option<&'a ReviewRecord>,
-) -> RunOptions<'a> {
-    RunOptions {
+    review: Option<&ReviewRecord>,
+) -> Result<SequenceOutcome, Failure> {
+    let options = RunOptions {
         merge: args.merge,
         allow_unrelated: args.allow_unrelated,
         author: signers.author.clone(),
         committer: signers.committer.clone(),
         review,
-    }
+    };
+    let (store, repository) = (&target.daemon.store, target.repository);
+    Ok(run(
+        store, repository, sequence, now.tip, now.view, &options,
+    )?)
 }
 
 /// Calls `work` with the target, under the lock of a target fork.
@@ -266,11 +268,11 @@ fn finish(
         && matches!(args.request, SequenceRequest::Mailbox { .. })
         && !args.allow_revert
     {
-        let gone_back = KnownGoneBack::of(&target.daemon.store);
+        let reverts = RevertRecords::of(&target.daemon.store);
         let (from, to) = (now.tip.commit_id, ran.tip.tree_id);
         refuse_taking_back(
             target.repository,
-            &gone_back,
+            &reverts,
             from,
             to,
             RevertSource::Handoff(None),
@@ -360,9 +362,7 @@ fn go(
             }
             return Err(error.into());
         }
-        if !guard.is_mounted() {
-            open.workspace.sync()?;
-        }
+        guard.sync_if_unmounted(&open)?;
         return Ok(before);
     }
     let Some(to) = ran.tip.commit_id else {
@@ -436,15 +436,17 @@ fn commits(
             continue;
         }
         let (source, subject) = match item {
-            Item::Merge { commit, .. } | Item::Pick { commit, .. } => {
+            SequenceItem::Merge { commit, .. } | SequenceItem::Pick { commit, .. } => {
                 let id = ObjectId::from_hex(commit.as_bytes())
                     .map_err(GitError::library("read an id"))?;
                 (Some(commit.clone()), repository.commit_info(id)?.summary)
             }
-            Item::Mail {
+            SequenceItem::Mail {
                 commit, subject, ..
             } => (commit.clone(), subject.clone()),
-            Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => continue,
+            SequenceItem::Patch { .. }
+            | SequenceItem::Restored { .. }
+            | SequenceItem::Uncommitted { .. } => continue,
         };
         lines.push(SequencedCommit {
             source,

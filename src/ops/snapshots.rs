@@ -9,7 +9,7 @@ use super::buffers::with_agent_texts;
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{
-    Collected, IndexKept, Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, Snapshots,
+    Collected, IndexKept, RestoreMethod, Restored, SnapshotDeleted, SnapshotInfo, Snapshots,
 };
 use crate::report;
 use crate::state::slots::{Daemon, ForkGuard};
@@ -53,7 +53,23 @@ impl Operation for TakeSnapshot {
     }
 
     fn run(self, call: &Call<'_>) -> Result<SnapshotInfo, Failure> {
-        take(call.daemon, &call.fork(self.fork)?, self.name, self.message)
+        let (daemon, fork) = (call.daemon, &call.fork(self.fork)?);
+        let slot = daemon.slot(fork);
+        let guard = daemon.lock_fork(&slot)?;
+        let open = guard.open_existing()?;
+        let options = SnapshotOptions {
+            name: self.name,
+            message: self.message,
+            reason: SnapshotReason::Asked,
+        };
+        let (snapshot, agent_texts) = with_agent_texts(&guard, || {
+            Ok(daemon.store.take_snapshot(fork, &open, &options)?)
+        })?;
+        log::info!("{fork}: snapshot {}", snapshot.name);
+        Ok(SnapshotInfo {
+            agent_texts,
+            ..report::snapshot_info(fork, &snapshot)
+        })
     }
 }
 
@@ -83,7 +99,15 @@ impl Operation for ListSnapshots {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Snapshots, Failure> {
-        list(call.daemon, &call.fork(self.fork)?)
+        let fork = &call.fork(self.fork)?;
+        let snapshots = call.daemon.store.snapshots(fork)?;
+        Ok(Snapshots {
+            fork: fork.clone(),
+            snapshots: snapshots
+                .iter()
+                .map(|snapshot| report::snapshot_info(fork, snapshot))
+                .collect(),
+        })
     }
 }
 
@@ -108,7 +132,22 @@ impl Operation for DeleteSnapshot {
     }
 
     fn run(self, call: &Call<'_>) -> Result<SnapshotDeleted, Failure> {
-        remove(call.daemon, &self.fork, &self.name, self.force)
+        let (daemon, fork, name) = (call.daemon, &self.fork, &self.name);
+        let slot = daemon.slot(fork);
+        let _guard = daemon.lock_fork(&slot)?;
+        let snapshot = daemon.store.snapshot(fork, name)?;
+        if !snapshot.reason.is_automatic() && !self.force {
+            return Err(Failure::new(
+                ErrorCode::UncommittedChanges,
+                format!("{fork}@{name} may hold what nothing else has"),
+            )
+            .hint(format!(
+                "`tine new OTHER --from-fork {fork}@{name}` keeps it as a fork; after `--force` `tine recover` brings it back"
+            )));
+        }
+        let recover = keep(daemon, fork, &snapshot, self.force)?;
+        daemon.store.remove_snapshot(fork, name)?;
+        Ok(SnapshotDeleted { recover })
     }
 }
 
@@ -143,7 +182,21 @@ impl Operation for Reset {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Restored, Failure> {
-        reset(call.daemon, call.by(), &call.fork(self.fork)?)
+        let (by, fork) = (call.by(), &call.fork(self.fork)?);
+        let slot = call.daemon.slot(fork);
+        let guard = call.daemon.lock_fork(&slot)?;
+        let dropped = reset_to_head(&guard, SnapshotReason::BeforeReset, by.command)?;
+        if let Some(before) = &dropped.snapshot {
+            record_switch(&guard, by, before, OperationKind::Switch, None);
+        }
+        Ok(Restored {
+            fork: fork.clone(),
+            to: None,
+            before: dropped.snapshot,
+            how: RestoreMethod::Exact,
+            left_out: Vec::new(),
+            index: dropped.index,
+        })
     }
 }
 
@@ -168,66 +221,21 @@ impl Operation for Collect {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Collected, Failure> {
-        collect(call.daemon)
+        let daemon = call.daemon;
+        let expired = recovery::maintain(
+            &daemon.store,
+            &daemon.repository_now()?,
+            Timestamp::now().secs,
+        )?;
+        let freed = daemon.store.collect()?;
+        Ok(Collected {
+            expired: expired.entries,
+            layers: freed.layers,
+            snapshots: freed.snapshots,
+            freed_bytes: freed.freed_bytes,
+            kept_bytes: freed.kept_bytes,
+        })
     }
-}
-
-pub(crate) fn take(
-    daemon: &Arc<Daemon>,
-    fork: &ForkName,
-    name: Option<ForkName>,
-    message: Option<String>,
-) -> Result<SnapshotInfo, Failure> {
-    let slot = daemon.slot(fork);
-    let guard = daemon.lock_fork(&slot)?;
-    let open = guard.open_existing()?;
-    let options = SnapshotOptions {
-        name,
-        message,
-        reason: SnapshotReason::Asked,
-    };
-    let (snapshot, agent_texts) = with_agent_texts(&guard, || {
-        Ok(daemon.store.take_snapshot(fork, &open, &options)?)
-    })?;
-    log::info!("{fork}: snapshot {}", snapshot.name);
-    Ok(SnapshotInfo {
-        agent_texts,
-        ..report::snapshot_info(fork, &snapshot)
-    })
-}
-
-pub(crate) fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Result<Snapshots, Failure> {
-    let snapshots = daemon.store.snapshots(fork)?;
-    Ok(Snapshots {
-        fork: fork.clone(),
-        snapshots: snapshots
-            .iter()
-            .map(|snapshot| report::snapshot_info(fork, snapshot))
-            .collect(),
-    })
-}
-
-pub(crate) fn remove(
-    daemon: &Arc<Daemon>,
-    fork: &ForkName,
-    name: &ForkName,
-    force: bool,
-) -> Result<SnapshotDeleted, Failure> {
-    let slot = daemon.slot(fork);
-    let _guard = daemon.lock_fork(&slot)?;
-    let snapshot = daemon.store.snapshot(fork, name)?;
-    if !snapshot.reason.is_automatic() && !force {
-        return Err(Failure::new(
-            ErrorCode::UncommittedChanges,
-            format!("{fork}@{name} may hold what nothing else has"),
-        )
-        .hint(format!(
-            "`tine new OTHER --from-fork {fork}@{name}` keeps it as a fork; after `--force` `tine recover` brings it back"
-        )));
-    }
-    let recover = keep(daemon, fork, &snapshot, force)?;
-    daemon.store.remove_snapshot(fork, name)?;
-    Ok(SnapshotDeleted { recover })
 }
 
 /// Keeps a snapshot before its deletion, as an entry of `tine recover`.
@@ -329,27 +337,6 @@ pub(crate) fn record_switch(
         .ok()
 }
 
-pub(crate) fn reset(
-    daemon: &Arc<Daemon>,
-    by: Actor<'_>,
-    fork: &ForkName,
-) -> Result<Restored, Failure> {
-    let slot = daemon.slot(fork);
-    let guard = daemon.lock_fork(&slot)?;
-    let dropped = reset_to_head(&guard, SnapshotReason::BeforeReset, by.command)?;
-    if let Some(before) = &dropped.snapshot {
-        record_switch(&guard, by, before, OperationKind::Switch, None);
-    }
-    Ok(Restored {
-        fork: fork.clone(),
-        to: None,
-        before: dropped.snapshot,
-        how: RestoredHow::Exact,
-        left_out: Vec::new(),
-        index: dropped.index,
-    })
-}
-
 /// Ways back after a reset to HEAD.
 pub(crate) struct Dropped {
     /// Snapshot of the state before, if it differed from HEAD.
@@ -396,7 +383,7 @@ pub(crate) fn reset_to_head(
         }
         Err(error) => {
             if let Some(id) = index.staged {
-                recovery::purge(store, &daemon.repository_now()?, &[id])?;
+                recovery::purge(store, &daemon.repository_now()?, &[id]);
             }
             if let Some(number) = index.set_aside {
                 store.put_back(number)?;
@@ -429,20 +416,4 @@ fn keep_staged(
         command,
     )
     .map(Some)
-}
-
-pub(crate) fn collect(daemon: &Arc<Daemon>) -> Result<Collected, Failure> {
-    let expired = recovery::tend(
-        &daemon.store,
-        &daemon.repository_now()?,
-        Timestamp::now().secs,
-    )?;
-    let freed = daemon.store.collect()?;
-    Ok(Collected {
-        expired: expired.entries,
-        layers: freed.layers,
-        snapshots: freed.snapshots,
-        freed_bytes: freed.freed_bytes,
-        kept_bytes: freed.kept_bytes,
-    })
 }

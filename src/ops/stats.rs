@@ -1,14 +1,13 @@
 //! Statistics of requests to the mounts.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{FileStats, ForkStats, OperationStats, Stats};
-use crate::state::slots::{Daemon, Slot};
+use crate::state::slots::Slot;
 use tine_attr::Timestamp;
 use tine_fuse::{KindMetrics, Traffic, Transport};
 use tine_path::text::PathText;
@@ -34,52 +33,42 @@ impl Operation for ReadStats {
     type Answer = Stats;
 
     fn run(self, call: &Call<'_>) -> Result<Stats, Failure> {
-        stats(call.daemon, self.fork.as_ref(), self.watch)
+        let daemon = call.daemon;
+        let slots = match &self.fork {
+            None => daemon.slots(),
+            Some(fork) => {
+                daemon.store.record(fork)?;
+                let slot = daemon.slot(fork);
+                if !slot.is_mounted() {
+                    return Err(Failure::new(
+                        ErrorCode::NotMounted,
+                        format!("{fork} is not mounted, and nothing is asked of it"),
+                    )
+                    .hint(format!("`tine mount {fork}` mounts it")));
+                }
+                vec![slot]
+            }
+        };
+        let (blob_cache, directory_cache) = daemon.store.cache_uses();
+        Ok(Stats {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_secs: Timestamp::now().secs.saturating_sub(daemon.started_secs),
+            memory_bytes: super::lifecycle::resident_bytes().unwrap_or(0),
+            forks: daemon.store.records().0.len(),
+            caches: daemon.store.cache_figures(),
+            blob_cache,
+            directory_cache,
+            mounted: slots
+                .iter()
+                .filter_map(|slot| of_slot(slot, self.watch))
+                .collect(),
+        })
     }
 }
 
 /// Maximum number of files that the statistics of a fork list.
 const MAX_FILES: usize = 20;
-
-/// Returns the statistics of one fork, or of all mounted forks.
-///
-/// With `watch` the mounts count reads and writes of each file for a while.
-pub(crate) fn stats(
-    daemon: &Arc<Daemon>,
-    fork: Option<&ForkName>,
-    watch: bool,
-) -> Result<Stats, Failure> {
-    let slots = match fork {
-        None => daemon.slots(),
-        Some(fork) => {
-            daemon.store.record(fork)?;
-            let slot = daemon.slot(fork);
-            if !slot.is_mounted() {
-                return Err(Failure::new(
-                    ErrorCode::NotMounted,
-                    format!("{fork} is not mounted, and nothing is asked of it"),
-                )
-                .hint(format!("`tine mount {fork}` mounts it")));
-            }
-            vec![slot]
-        }
-    };
-    let (blob_cache, directory_cache) = daemon.store.cache_uses();
-    Ok(Stats {
-        pid: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        uptime_secs: Timestamp::now().secs.saturating_sub(daemon.started_secs),
-        memory_bytes: super::lifecycle::resident_bytes().unwrap_or(0),
-        forks: daemon.store.records().0.len(),
-        caches: daemon.store.cache_figures(),
-        blob_cache,
-        directory_cache,
-        mounted: slots
-            .iter()
-            .filter_map(|slot| of_slot(slot, watch))
-            .collect(),
-    })
-}
 
 fn of_slot(slot: &Slot, watch: bool) -> Option<ForkStats> {
     let (transport, traffic) = slot.traffic(watch)?;

@@ -1,7 +1,6 @@
 //! Takes up dependency trees of the main checkout in a fork.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,10 +14,13 @@ use crate::state::slots::Daemon;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_store::ForkName;
-use tine_store::{Depth, KeepError, KeepOutcome};
+use tine_store::{Depth, GenerationError, MadeGeneration};
 use tine_workspace::DependencyTree;
 
 /// Shows the fork's dependency trees as the main checkout has them now.
+///
+/// Blocks until the trees have stopped changing and their files are copied. Programs in the fork
+/// continue meanwhile.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TakeUpTrees {
     /// Fork that takes the trees up.
@@ -33,7 +35,57 @@ impl Operation for TakeUpTrees {
     type Answer = TreesTakenUp;
 
     fn run(self, call: &Call<'_>) -> Result<TreesTakenUp, Failure> {
-        take_up(call.daemon, &self.fork, self.previous)
+        let (daemon, fork) = (call.daemon, &self.fork);
+        let record = daemon.store.find_dependency_trees(fork)?;
+        let Some(carry) = record.carry.filter(|carry| !carry.trees.is_empty()) else {
+            return Err(
+                Failure::new(ErrorCode::Usage, format!("{fork} carries no dependency tree")).hint(
+                    "`git config tine.dependencyTrees` says which directories are; `tine new --carry PATTERN` carries them",
+                ),
+            );
+        };
+        let mut trees: Vec<TreeTakenUp> = Vec::new();
+        if self.previous {
+            let back = daemon.store.take_up_previous(fork)?;
+            trees.extend(back.iter().map(|path| taken_up(path, true, 0)));
+        } else {
+            let mut failed = None;
+            for path in carry.trees.iter().filter_map(|tree| tree.path()) {
+                match keep_at_rest(daemon, fork, &carry.from, &path) {
+                    Ok(kept) => trees.push(taken_up(
+                        &path,
+                        kept.forks.contains(fork),
+                        kept.copied_bytes.unwrap_or(0),
+                    )),
+                    Err(GenerationError::Missing) if carry.trees.len() > 1 => {
+                        trees.push(TreeTakenUp {
+                            missing: true,
+                            ..taken_up(&path, false, 0)
+                        })
+                    }
+                    // One tree that fails does not stop the others.
+                    Err(error) => failed = failed.or(Some(not_kept(fork, &path, error))),
+                }
+            }
+            if let Some(failed) = failed {
+                // The daemon retries the trees for which the fork waits.
+                generations::make_wanted(daemon);
+                let taken: Vec<String> = trees
+                    .iter()
+                    .filter(|tree| tree.changed)
+                    .map(|tree| String::from_utf8_lossy(&tree.path.to_bytes()).into_owned())
+                    .collect();
+                return Err(if taken.is_empty() {
+                    failed
+                } else {
+                    failed.cause(format!("{} taken up all the same", taken.join(", ")))
+                });
+            }
+        }
+        Ok(TreesTakenUp {
+            fork: fork.clone(),
+            trees,
+        })
     }
 }
 
@@ -42,72 +94,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause between two attempts to keep the tree.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Takes up the dependency trees as the main checkout has them.
-///
-/// With `previous` the fork shows them as it did before. Blocks until the trees have stopped
-/// changing and their files are copied. Programs in the fork continue meanwhile.
-pub(crate) fn take_up(
-    daemon: &Arc<Daemon>,
-    fork: &ForkName,
-    previous: bool,
-) -> Result<TreesTakenUp, Failure> {
-    let record = daemon.store.find_dependency_trees(fork)?;
-    let Some(carry) = record.carry.filter(|carry| !carry.trees.is_empty()) else {
-        return Err(
-            Failure::new(ErrorCode::Usage, format!("{fork} carries no dependency tree")).hint(
-                "`git config tine.dependencyTrees` says which directories are; `tine new --carry PATTERN` carries them",
-            ),
-        );
-    };
-    let mut trees: Vec<TreeTakenUp> = Vec::new();
-    if previous {
-        let back = daemon.store.take_up_previous(fork)?;
-        trees.extend(back.iter().map(|path| taken_up(path, true, 0)));
-    } else {
-        let mut failed = None;
-        for path in carry.trees.iter().filter_map(|tree| tree.path()) {
-            match keep_at_rest(daemon, fork, &carry.from, &path) {
-                Ok(kept) => trees.push(taken_up(
-                    &path,
-                    kept.forks.contains(fork),
-                    kept.copied_bytes.unwrap_or(0),
-                )),
-                Err(KeepError::Missing) if carry.trees.len() > 1 => trees.push(TreeTakenUp {
-                    missing: true,
-                    ..taken_up(&path, false, 0)
-                }),
-                // One tree that fails does not stop the others.
-                Err(error) => failed = failed.or(Some(not_kept(fork, &path, error))),
-            }
-        }
-        if let Some(failed) = failed {
-            // The daemon retries the trees for which the fork waits.
-            generations::make_wanted(daemon);
-            let taken: Vec<String> = trees
-                .iter()
-                .filter(|tree| tree.changed)
-                .map(|tree| String::from_utf8_lossy(&tree.path.to_bytes()).into_owned())
-                .collect();
-            return Err(if taken.is_empty() {
-                failed
-            } else {
-                failed.cause(format!("{} taken up all the same", taken.join(", ")))
-            });
-        }
-    }
-    Ok(TreesTakenUp {
-        fork: fork.clone(),
-        trees,
-    })
-}
-
 /// Keeps the tree when the main checkout has stopped changing it. Blocks until then.
 fn keep_at_rest(
     daemon: &Daemon,
     fork: &ForkName,
     from: &Path,
     path: &RepoPath,
-) -> Result<KeepOutcome, KeepError> {
+) -> Result<MadeGeneration, GenerationError> {
     let began = Instant::now();
     let goes_on = || daemon.refuse_if_stopping().is_ok();
     let takes_it = |name: &ForkName, tree: &DependencyTree, names| {
@@ -118,7 +111,7 @@ fn keep_at_rest(
             .store
             .keep_tree(from, path, Depth::Bytes, &takes_it, &goes_on)
         {
-            Err(KeepError::Changing) if began.elapsed() < PATIENCE && goes_on() => {
+            Err(GenerationError::Changing) if began.elapsed() < PATIENCE && goes_on() => {
                 thread::sleep(PAUSE)
             }
             kept => return kept,
@@ -135,32 +128,32 @@ fn taken_up(path: &RepoPath, changed: bool, copied_bytes: u64) -> TreeTakenUp {
     }
 }
 
-fn not_kept(fork: &ForkName, path: &RepoPath, error: KeepError) -> Failure {
+fn not_kept(fork: &ForkName, path: &RepoPath, error: GenerationError) -> Failure {
     let again = format!(
         "`tine update {fork} --carried` tries again, and {fork} shows what it did until then"
     );
     match error {
-        KeepError::Store(error) => error.into(),
-        KeepError::Changing => Failure::new(
+        GenerationError::Store(error) => error.into(),
+        GenerationError::Changing => Failure::new(
             ErrorCode::Busy,
             format!("{path} cannot be taken up: the main checkout is changing it"),
         )
         .hint(format!("wait until it is installed: {again}")),
-        KeepError::Missing | KeepError::Partial => Failure::new(
+        GenerationError::Missing | GenerationError::Partial => Failure::new(
             ErrorCode::NoSuchPath,
             format!("{path} cannot be taken up: the main checkout does not have it"),
         )
         .hint(format!("install it there: {again}")),
-        KeepError::NoRoom { needed, available } => failure::no_space(&format!("there is no room for {path}"))
+        GenerationError::NoRoom { needed, available } => failure::no_space(&format!("there is no room for {path}"))
             .cause(format!(
                 "it takes {needed} bytes, and {available} are free, of which some are left for what forks write"
             )),
-        KeepError::Ending => Failure::new(
+        GenerationError::Ending => Failure::new(
             ErrorCode::DaemonUnreachable,
             format!("the daemon ended before {path} was copied"),
         )
         .hint(again),
-        KeepError::Read(error) => Failure::new(
+        GenerationError::Read(error) => Failure::new(
             ErrorCode::Io,
             format!("{path} of the main checkout cannot be read"),
         )

@@ -1,18 +1,17 @@
 //! Lists a fork's operations, and takes them back.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::paths::looking;
+use super::paths::with_workspace;
 use super::{branches, snapshots};
 use crate::failure::{ErrorCode, Failure};
 use crate::locks;
 use crate::operation::{self, Call, path_parser};
 use crate::protocol::{NoteLine, OperationLine, Operations, TakenBackLine};
-use crate::state::slots::{Daemon, ForkGuard};
+use crate::state::slots::ForkGuard;
 use tine_attr::Timestamp;
 use tine_change::advance::{self, IndexStep, Step, UpdateStep};
 use tine_change::branches::BranchUsage;
@@ -58,7 +57,17 @@ impl operation::Operation for ListOperations {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Operations, Failure> {
-        list(call.daemon, &call.fork(self.fork)?, self.max_count)
+        let name = &call.fork(self.fork)?;
+        with_workspace(call.daemon, name, |workspace| {
+            let operations = workspace.operations(self.max_count)?;
+            Ok(Operations {
+                fork: name.clone(),
+                operations: operations
+                    .iter()
+                    .map(|(operation, state)| operation_line(operation, *state))
+                    .collect(),
+            })
+        })
     }
 }
 
@@ -140,23 +149,6 @@ impl operation::Operation for Redo {
 /// Number of newest operations that are compared with edits in open buffers.
 const MAX_LOOKED_AT: usize = 1000;
 
-pub(crate) fn list(
-    daemon: &Arc<Daemon>,
-    name: &ForkName,
-    limit: usize,
-) -> Result<Operations, Failure> {
-    looking(daemon, name, |workspace| {
-        let operations = workspace.operations(limit)?;
-        Ok(Operations {
-            fork: name.clone(),
-            operations: operations
-                .iter()
-                .map(|(operation, state)| operation_line(operation, *state))
-                .collect(),
-        })
-    })
-}
-
 fn take_back(
     call: &Call<'_>,
     fork: Option<ForkName>,
@@ -195,9 +187,7 @@ fn take_back(
         }
         taken => taken?,
     };
-    if !guard.is_mounted() {
-        open.workspace.sync()?;
-    }
+    guard.sync_if_unmounted(&open)?;
     let reachable = open.workspace.reachable()?;
     let line =
         |operation: &FileOperation| operation_line(operation, reachable.state_of(operation.id));
@@ -362,7 +352,7 @@ fn move_back(
         Ok(keys.clone().into_iter().collect())
     })?;
     if let Some(switch) = &moved.switch {
-        branches::check_way_back(
+        branches::check_switch_can_be_undone(
             daemon,
             &repository,
             guard.name(),
@@ -428,7 +418,7 @@ fn move_back(
     let kept = keep_left(guard, &repository, back_on, (head_at, back_to), by.command)?;
     let moved = advance::advance(&daemon.store, &repository, guard.name(), &open, by, &step);
     if let (Err(_), Some(entry)) = (&moved, kept) {
-        recovery::purge(&daemon.store, &repository, &[entry])?;
+        recovery::purge(&daemon.store, &repository, &[entry]);
     }
     moved?;
     guard.forget_settled();

@@ -1,7 +1,5 @@
 //! A fork's work: its changes, commits and log.
 
-use std::sync::Arc;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +7,13 @@ use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::failure::{ErrorCode, Failure};
 use crate::locks;
 use crate::operation::{Call, Operation, paragraphs};
-use crate::policy::Signers;
 use crate::protocol::{Changes, Commits, Committed, Difference};
-use crate::state::slots::Daemon;
-use crate::state::strays::Untold;
+use crate::state::strays::UnreportedStrays;
 use crate::{points, report};
 use tine_change::changeset::{self, Blobs};
 use tine_change::compare::compare_trees;
 use tine_change::fork_point::fork_point;
-use tine_change::going_back::KnownGoneBack;
+use tine_change::revert_guard::RevertRecords;
 use tine_change::{CommitOptions, commit as committing};
 use tine_git::{LinkedWorktree, ObjectId};
 use tine_store::{ForkName, ForkRecord};
@@ -37,7 +33,43 @@ impl Operation for Status {
     type Answer = Changes;
 
     fn run(self, call: &Call<'_>) -> Result<Changes, Failure> {
-        changes(call.daemon, &self.fork, self.write)
+        let (daemon, name) = (call.daemon, &self.fork);
+        let slot = daemon.slot(name);
+        let guard = daemon.lock_fork(&slot)?;
+        let fork = guard.open_existing()?;
+        let repository = daemon.repository_now()?;
+        guard.settle(&repository, &fork)?;
+        let blobs = if self.write {
+            Blobs::Write
+        } else {
+            Blobs::Hash
+        };
+        let changeset = changeset::changeset(&repository, &fork, blobs)?;
+        let view_tree = if self.write {
+            Some(changeset::write_tree(&repository, &changeset)?.to_string())
+        } else {
+            None
+        };
+        let head = repository.head_of(fork.worktree.git_dir())?;
+        let carry = guard.record()?.carry;
+        Ok(Changes {
+            trouble: slot
+                .trouble()
+                .or_else(|| UnreportedStrays::of(&daemon.store, name).failed),
+            operation: fork.worktree.operation_in_progress().map(str::to_owned),
+            fork: name.clone(),
+            branch: head.short_branch().map(str::to_owned),
+            head_commit: changeset.head_commit.map(|id| id.to_string()),
+            head_tree: changeset.head_tree.to_string(),
+            view_tree,
+            changes: changeset.changes.iter().map(report::change_line).collect(),
+            left_out: changeset.left_out.iter().map(Into::into).collect(),
+            in_buffers: in_buffers_only(daemon, name)
+                .iter()
+                .map(Into::into)
+                .collect(),
+            trees: carry.map_or_else(Vec::new, |carry| report::trees(daemon, &carry)),
+        })
     }
 }
 
@@ -62,12 +94,45 @@ impl Operation for Diff {
     type Answer = Difference;
 
     fn run(self, call: &Call<'_>) -> Result<Difference, Failure> {
-        diff(
-            call.daemon,
-            &self.fork,
-            self.against.as_deref(),
-            self.reverse,
-        )
+        let (daemon, name) = (call.daemon, &self.fork);
+        let repository = daemon.repository_now()?;
+        let against = match &self.against {
+            Some(word) => Some(points::resolve(daemon, &repository, name, word)?),
+            None => None,
+        };
+        let slot = daemon.slot(name);
+        let guard = daemon.lock_fork(&slot)?;
+        let fork = guard.open_existing()?;
+        guard.settle(&repository, &fork)?;
+        let changeset = changeset::changeset(&repository, &fork, Blobs::Write)?;
+        let view_tree = changeset::write_tree(&repository, &changeset)?;
+        let other_tree = match &against {
+            Some(point) => point.tree_id,
+            None => changeset.head_tree,
+        };
+        let (old_tree, new_tree) = if self.reverse {
+            (view_tree, other_tree)
+        } else {
+            (other_tree, view_tree)
+        };
+        let changes = compare_trees(&repository, old_tree, new_tree)?;
+        let head = repository.head_of(fork.worktree.git_dir())?;
+        Ok(Difference {
+            fork: name.clone(),
+            branch: head.short_branch().map(str::to_owned),
+            head_commit: changeset.head_commit.map(|id| id.to_string()),
+            head_tree: changeset.head_tree.to_string(),
+            view_tree: view_tree.to_string(),
+            against: against.as_ref().map(Into::into),
+            old_tree: old_tree.to_string(),
+            new_tree: new_tree.to_string(),
+            changes: changes.iter().map(report::change_line).collect(),
+            left_out: changeset.left_out.iter().map(Into::into).collect(),
+            in_buffers: in_buffers_only(daemon, name)
+                .iter()
+                .map(Into::into)
+                .collect(),
+        })
     }
 }
 
@@ -102,14 +167,65 @@ impl Operation for Commit {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Committed, Failure> {
-        let (fork, message) = (call.fork(self.fork)?, self.message.join("\n\n"));
-        commit(
-            call.daemon,
-            &fork,
-            message,
-            call.signers(),
-            self.allow_revert,
-        )
+        let (daemon, name, signers) = (call.daemon, &call.fork(self.fork)?, call.signers());
+        let slot = daemon.slot(name);
+        let guard = daemon.lock_fork(&slot)?;
+        let fork = guard.open_existing()?;
+        let repository = daemon.repository_now()?;
+        guard.settle(&repository, &fork)?;
+        let options = CommitOptions {
+            message: self.message.join("\n\n"),
+            author: signers.author,
+            committer: signers.committer,
+            reverts: if self.allow_revert {
+                RevertRecords::default()
+            } else {
+                RevertRecords::of(&daemon.store)
+            },
+        };
+        let lease = locks::lease(daemon, &format!("tine commit {name}"), || {
+            locks::head_of(&guard, &repository)
+        })?;
+        let (outcome, agent_texts) = with_agent_texts(&guard, || {
+            Ok(committing::commit(&repository, name, &fork, &options)?)
+        })?;
+        drop(lease);
+        guard.note_settled(&outcome);
+        if !guard.record()?.mounted {
+            // This may be the commit that a failed unmount policy could not make.
+            guard.set_trouble(None);
+        }
+        // The commit is made, so failures from here on only shorten the answer.
+        let branch = match repository.head_of(fork.worktree.git_dir()) {
+            Ok(head) => head.short_branch().map(str::to_owned),
+            Err(error) => {
+                log::warn!("{name}: {error}");
+                None
+            }
+        };
+        let summary = match repository.commit_info(outcome.commit_id) {
+            Ok(info) => info.summary,
+            Err(error) => {
+                log::warn!("{name}: {error}");
+                String::new()
+            }
+        };
+        Ok(Committed {
+            fork: name.clone(),
+            branch,
+            commit: outcome.commit_id.to_string(),
+            tree: outcome.tree_id.to_string(),
+            parent: outcome.parent_id.map(|id| id.to_string()),
+            summary,
+            changes: outcome
+                .changeset
+                .changes
+                .iter()
+                .map(report::change_line)
+                .collect(),
+            left_out: outcome.changeset.left_out.iter().map(Into::into).collect(),
+            agent_texts,
+        })
     }
 }
 
@@ -127,182 +243,24 @@ impl Operation for Log {
     type Answer = Commits;
 
     fn run(self, call: &Call<'_>) -> Result<Commits, Failure> {
-        log(call.daemon, &self.fork, self.limit)
+        let (daemon, name) = (call.daemon, &self.fork);
+        let record = daemon.store.record(name)?;
+        let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
+        let head = daemon.repository.head_of(worktree.git_dir())?;
+        let commits = match head.commit_id() {
+            Some(tip) => {
+                let point = fork_point(&daemon.repository, &record, Some(tip))?;
+                daemon.repository.log(tip, point, self.limit)?
+            }
+            None => Vec::new(),
+        };
+        Ok(Commits {
+            commits: commits
+                .iter()
+                .map(|(id, info)| report::commit_line(*id, info))
+                .collect(),
+        })
     }
-}
-
-pub(crate) fn changes(
-    daemon: &Arc<Daemon>,
-    name: &ForkName,
-    write: bool,
-) -> Result<Changes, Failure> {
-    let slot = daemon.slot(name);
-    let guard = daemon.lock_fork(&slot)?;
-    let fork = guard.open_existing()?;
-    let repository = daemon.repository_now()?;
-    guard.settle(&repository, &fork)?;
-    let blobs = if write { Blobs::Write } else { Blobs::Hash };
-    let changeset = changeset::changeset(&repository, &fork, blobs)?;
-    let view_tree = if write {
-        Some(changeset::write_tree(&repository, &changeset)?.to_string())
-    } else {
-        None
-    };
-    let head = repository.head_of(fork.worktree.git_dir())?;
-    let carry = guard.record()?.carry;
-    Ok(Changes {
-        trouble: slot
-            .trouble()
-            .or_else(|| Untold::of(&daemon.store, name).failed),
-        operation: fork.worktree.operation_in_progress().map(str::to_owned),
-        fork: name.clone(),
-        branch: head.short_branch().map(str::to_owned),
-        head_commit: changeset.head_commit.map(|id| id.to_string()),
-        head_tree: changeset.head_tree.to_string(),
-        view_tree,
-        changes: changeset.changes.iter().map(report::change_line).collect(),
-        left_out: changeset.left_out.iter().map(Into::into).collect(),
-        in_buffers: in_buffers_only(daemon, name)
-            .iter()
-            .map(Into::into)
-            .collect(),
-        trees: carry.map_or_else(Vec::new, |carry| report::trees(daemon, &carry)),
-    })
-}
-
-/// Returns the difference from the point `against` to the fork's view.
-///
-/// `None` means HEAD. With `reverse` the difference is from the view to the point.
-pub(crate) fn diff(
-    daemon: &Arc<Daemon>,
-    name: &ForkName,
-    against: Option<&str>,
-    reverse: bool,
-) -> Result<Difference, Failure> {
-    let repository = daemon.repository_now()?;
-    let against = match against {
-        Some(word) => Some(points::resolve(daemon, &repository, name, word)?),
-        None => None,
-    };
-    let slot = daemon.slot(name);
-    let guard = daemon.lock_fork(&slot)?;
-    let fork = guard.open_existing()?;
-    guard.settle(&repository, &fork)?;
-    let changeset = changeset::changeset(&repository, &fork, Blobs::Write)?;
-    let view_tree = changeset::write_tree(&repository, &changeset)?;
-    let other_tree = match &against {
-        Some(point) => point.tree_id,
-        None => changeset.head_tree,
-    };
-    let (old_tree, new_tree) = if reverse {
-        (view_tree, other_tree)
-    } else {
-        (other_tree, view_tree)
-    };
-    let changes = compare_trees(&repository, old_tree, new_tree)?;
-    let head = repository.head_of(fork.worktree.git_dir())?;
-    Ok(Difference {
-        fork: name.clone(),
-        branch: head.short_branch().map(str::to_owned),
-        head_commit: changeset.head_commit.map(|id| id.to_string()),
-        head_tree: changeset.head_tree.to_string(),
-        view_tree: view_tree.to_string(),
-        against: against.as_ref().map(Into::into),
-        old_tree: old_tree.to_string(),
-        new_tree: new_tree.to_string(),
-        changes: changes.iter().map(report::change_line).collect(),
-        left_out: changeset.left_out.iter().map(Into::into).collect(),
-        in_buffers: in_buffers_only(daemon, name)
-            .iter()
-            .map(Into::into)
-            .collect(),
-    })
-}
-
-pub(crate) fn commit(
-    daemon: &Arc<Daemon>,
-    name: &ForkName,
-    message: String,
-    signers: Signers,
-    allow_revert: bool,
-) -> Result<Committed, Failure> {
-    let slot = daemon.slot(name);
-    let guard = daemon.lock_fork(&slot)?;
-    let fork = guard.open_existing()?;
-    let repository = daemon.repository_now()?;
-    guard.settle(&repository, &fork)?;
-    let options = CommitOptions {
-        message,
-        author: signers.author,
-        committer: signers.committer,
-        gone_back: if allow_revert {
-            KnownGoneBack::default()
-        } else {
-            KnownGoneBack::of(&daemon.store)
-        },
-    };
-    let lease = locks::lease(daemon, &format!("tine commit {name}"), || {
-        locks::head_of(&guard, &repository)
-    })?;
-    let (outcome, agent_texts) = with_agent_texts(&guard, || {
-        Ok(committing::commit(&repository, name, &fork, &options)?)
-    })?;
-    drop(lease);
-    guard.note_settled(&outcome);
-    if !guard.record()?.mounted {
-        // This may be the commit that a failed unmount policy could not make.
-        guard.set_trouble(None);
-    }
-    // The commit is made, so failures from here on only shorten the answer.
-    let branch = match repository.head_of(fork.worktree.git_dir()) {
-        Ok(head) => head.short_branch().map(str::to_owned),
-        Err(error) => {
-            log::warn!("{name}: {error}");
-            None
-        }
-    };
-    let summary = match repository.commit_info(outcome.commit_id) {
-        Ok(info) => info.summary,
-        Err(error) => {
-            log::warn!("{name}: {error}");
-            String::new()
-        }
-    };
-    Ok(Committed {
-        fork: name.clone(),
-        branch,
-        commit: outcome.commit_id.to_string(),
-        tree: outcome.tree_id.to_string(),
-        parent: outcome.parent_id.map(|id| id.to_string()),
-        summary,
-        changes: outcome
-            .changeset
-            .changes
-            .iter()
-            .map(report::change_line)
-            .collect(),
-        left_out: outcome.changeset.left_out.iter().map(Into::into).collect(),
-        agent_texts,
-    })
-}
-
-pub(crate) fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Commits, Failure> {
-    let record = daemon.store.record(name)?;
-    let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
-    let head = daemon.repository.head_of(worktree.git_dir())?;
-    let commits = match head.commit_id() {
-        Some(tip) => {
-            let point = fork_point(&daemon.repository, &record, Some(tip))?;
-            daemon.repository.log(tip, point, limit)?
-        }
-        None => Vec::new(),
-    };
-    Ok(Commits {
-        commits: commits
-            .iter()
-            .map(|(id, info)| report::commit_line(*id, info))
-            .collect(),
-    })
 }
 
 /// Returns the commit of the fork's base.

@@ -12,8 +12,8 @@ pub fn format_line(handoff: &HandoffInfo) -> String {
     let mut line = format!(
         "handoff {}: {}: {}",
         record.id,
-        whose(record),
-        stands(record)
+        origin_and_recipient(record),
+        state_text(record)
     );
     let size = size(record);
     if !size.is_empty() {
@@ -30,7 +30,7 @@ pub fn format_line(handoff: &HandoffInfo) -> String {
 }
 
 /// Returns the handoff's origin and, if it has one, its recipient.
-pub fn whose(record: &HandoffRecord) -> String {
+pub fn origin_and_recipient(record: &HandoffRecord) -> String {
     let fork = match (&record.fork, &record.imported_from) {
         (Some(fork), _) => fork.to_string(),
         (None, Some(file)) => one_line(file),
@@ -43,7 +43,7 @@ pub fn whose(record: &HandoffRecord) -> String {
 }
 
 /// Returns the handoff's state, and its target if it was applied.
-pub fn stands(record: &HandoffRecord) -> String {
+pub fn state_text(record: &HandoffRecord) -> String {
     match (&record.applied_to, record.applied_secs) {
         (Some(to), _) => format!("applied to {to}"),
         (None, Some(_)) => "applied".to_owned(),

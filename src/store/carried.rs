@@ -91,7 +91,7 @@ impl Store {
     /// If nothing is configured or requested, this costs next to nothing.
     pub(super) fn choose_carried(
         &self,
-        wish: &CarryRules,
+        rules: &CarryRules,
         base: &Base,
     ) -> Result<Option<CarryRecord>, StoreError> {
         let Some(checkout) = self.repository.main_checkout() else {
@@ -103,12 +103,12 @@ impl Store {
                 .map(|line| line.clone().into_bytes())
                 .collect::<Vec<_>>()
         };
-        let mut lines = match wish {
+        let mut lines = match rules {
             CarryRules::Nothing => return Ok(None),
             CarryRules::Only(_) => Lines::default(),
             CarryRules::AsConfigured | CarryRules::Also(_) => self.configured(checkout)?,
         };
-        if let CarryRules::Only(patterns) | CarryRules::Also(patterns) = wish {
+        if let CarryRules::Only(patterns) | CarryRules::Also(patterns) = rules {
             lines.add_given(given(patterns));
         }
         let choice = Choice::new(&lines)?;
@@ -337,16 +337,16 @@ impl Store {
     /// the main checkout were built from other sources.
     pub(super) fn inherit_carried(
         &self,
-        wish: &CarryRules,
+        rules: &CarryRules,
         base: &Base,
         inherited: Option<CarryRecord>,
         made: Timestamp,
     ) -> Result<Option<CarryRecord>, StoreError> {
         let since = inherited.as_ref().and_then(|inherited| inherited.since);
-        let chosen = match wish {
+        let chosen = match rules {
             CarryRules::AsConfigured => return Ok(inherited),
             CarryRules::Nothing => return Ok(None),
-            CarryRules::Only(_) => self.choose_carried(wish, base)?,
+            CarryRules::Only(_) => self.choose_carried(rules, base)?,
             CarryRules::Also(patterns) => {
                 self.choose_carried(&CarryRules::Only(patterns.clone()), base)?
             }
@@ -355,7 +355,7 @@ impl Store {
             since: since.or(Some(made)),
             ..chosen
         });
-        Ok(match (wish, inherited, chosen) {
+        Ok(match (rules, inherited, chosen) {
             (CarryRules::Also(_), Some(inherited), Some(chosen)) => Some(inherited.with(chosen)),
             (CarryRules::Also(_), inherited, None) => inherited,
             (_, _, chosen) => chosen,

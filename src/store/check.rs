@@ -9,14 +9,15 @@ mod contents;
 mod cut;
 mod finding;
 mod layers;
+mod records;
+mod refs;
 mod repair;
 mod specials;
 mod worktree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, ErrorKind, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,19 +25,18 @@ pub use self::aside::SetAside;
 pub(super) use self::aside::layers_of_aside;
 pub(super) use self::cut::clean_unfinished;
 pub use self::finding::{CheckOptions, CheckReport, Checked, Finding, FindingKind};
-use self::finding::{Found, Remedy};
+use self::finding::{Found, Repair};
+use self::records::unreadable;
 pub(super) use self::repair::move_to;
+use super::places::{Places, is_there};
 use super::recover::Inventory;
 use super::snapshots::tree_label;
-use super::{Formats, Places, RecordKind, Store, files, is_there};
+use super::{RecordKind, Store, files};
 use crate::StoreError;
-use crate::fork::{ForkName, ForkRecord};
-use tine_git::refs::{STATE, is_for_layers};
+use crate::fork::ForkRecord;
 use tine_git::{GitError, ObjectId, Repository};
 use tine_layer::check::CheckedLayer;
 pub use tine_layer::check::Depth;
-use tine_path::shell::shell_word;
-use tine_sys::file::NotAFile;
 use tine_workspace::Workspace;
 use tine_workspace::carry::generation::GenerationId;
 
@@ -101,7 +101,7 @@ impl Store {
             if options.dry_run {
                 found
                     .iter_mut()
-                    .for_each(|one| one.finding.planned = one.remedy.plan());
+                    .for_each(|one| one.finding.planned = one.repair.plan());
             } else {
                 self.repair_all(above, options.depth, &mut found)?;
             }
@@ -134,7 +134,7 @@ impl Store {
                 |one| match found.iter_mut().find(|known| known.is_same_damage(one)) {
                     Some(known) => {
                         if known.finding.repaired.take().is_some() {
-                            known.remedy = Remedy::None;
+                            known.repair = Repair::None;
                         }
                         false
                     }
@@ -196,56 +196,6 @@ impl StoreCheck<'_> {
 
     fn repository(&self) -> &Repository {
         &self.store.repository
-    }
-
-    /// Checks the format and its copy.
-    fn format(&mut self) {
-        for (path, error) in Formats::read(self.places()).troubles() {
-            let found = record_finding(None, &path, error, &|| {
-                let hint = "writes it anew, of its copy, as the next start of the daemon does";
-                (hint, Remedy::MendFormat)
-            });
-            self.found.push(found);
-        }
-    }
-
-    /// Adds a finding for a file that may be valid.
-    fn unreadable(&mut self, fork: Option<&str>, path: &Path, error: &io::Error) {
-        self.found.push(Found::new(
-            FindingKind::Unreadable,
-            fork,
-            path.display(),
-            format!("it cannot be read, and may be whole: {error}"),
-            unreadable_hint(path, error),
-        ));
-    }
-
-    /// Checks for fork records and snapshot lists that cannot be read.
-    fn records(&mut self, inventory: &Inventory) {
-        self.checked.forks = inventory.records.len() as u64;
-        for text in &inventory.unreadable {
-            let Ok(name) = ForkName::parse(text) else {
-                continue;
-            };
-            let (path, error) = match self.places().read_record(&name) {
-                Err(error) => (self.places().record(&name), error),
-                Ok(_) => match self.places().read_snapshots(&name) {
-                    Err(error) => (self.places().snapshots(&name), error),
-                    Ok(_) => continue,
-                },
-            };
-            let found = record_finding(Some(text), &path, error, &|| {
-                let hint = "moves it aside, with the layers that only it names";
-                (hint, Remedy::SetForkAside(text.clone()))
-            });
-            let mut found = found;
-            if matches!(found.remedy, Remedy::SetForkAside(_)) && !is_there(&path) {
-                found.finding.hint = format!(
-                    "put it back where it was, and all is as before; {REPAIRS}moves aside what may belong to it"
-                );
-            }
-            self.found.push(found);
-        }
     }
 
     /// Checks the contents, objects, refs and worktree of a fork.
@@ -367,73 +317,6 @@ impl StoreCheck<'_> {
         }
     }
 
-    fn is_kept(&self, held: &BTreeSet<ObjectId>, commit: ObjectId) -> bool {
-        held.contains(&commit)
-            || held
-                .iter()
-                .filter(|id| self.repository().has_object(**id))
-                .any(|id| self.repository().is_ancestor(commit, *id).unwrap_or(false))
-    }
-
-    fn unkept_commit(&mut self, group: &str, id: ObjectId, what: &str) {
-        let found = Found::new(
-            FindingKind::RefMissing,
-            Some(group),
-            format!("refs/tine/{group}/"),
-            format!("no ref keeps the commit {id}, which {what} stands on"),
-            format!("{REPAIRS}sets one"),
-        );
-        self.found.push(found.with(Remedy::Hold {
-            group: group.to_owned(),
-            id,
-        }));
-    }
-
-    fn missing_ref(&mut self, group: &str, label: &str, id: ObjectId) {
-        let found = Found::new(
-            FindingKind::RefMissing,
-            Some(group),
-            format!("refs/tine/{group}/{label}"),
-            format!("it keeps {id} no more, which the fork needs: `git gc` may remove that"),
-            format!("{REPAIRS}sets it anew"),
-        );
-        self.found.push(found.with(Remedy::Keep {
-            group: group.to_owned(),
-            label: label.to_owned(),
-            id,
-        }));
-    }
-
-    /// Returns an object's id; adds a finding if it is missing.
-    fn object(&mut self, record: &ForkRecord, hex: Option<&str>, what: &str) -> Option<ObjectId> {
-        let hex = hex?;
-        let path = self.places().record(&record.name);
-        let name = record.name.as_str();
-        let Ok(id) = ObjectId::from_hex(hex.as_bytes()) else {
-            self.found.push(Found::new(
-                FindingKind::RecordDamaged,
-                Some(name),
-                path.display(),
-                format!("{hex:?} is not an object id"),
-                format!(
-                    "what was committed is on its branch; `tine delete --force {name}` gives the rest up"
-                ),
-            ));
-            return None;
-        };
-        if self.repository().has_object(id) {
-            return Some(id);
-        }
-        self.found.push(Found::new(
-            FindingKind::ObjectMissing,
-            Some(name),
-            id,
-            format!("{what} of {name} is not in the repository"),
-            FSCK,
-        ));
-        None
-    }
-
     fn worktree(&mut self, record: &ForkRecord) {
         let dir = self.store.worktree_dir(record);
         if let Some(error) = unreadable(&dir) {
@@ -451,218 +334,17 @@ impl StoreCheck<'_> {
                 ),
             );
             self.found
-                .push(found.with(Remedy::RegisterWorktree(record.name.clone())));
+                .push(found.with(Repair::RegisterWorktree(record.name.clone())));
             return;
         }
         self.head(record, &dir);
         self.index(record, &dir);
     }
-
-    /// Checks for refs of deleted forks. Discarded states are kept on purpose.
-    fn leaked_refs(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
-        for group in self.repository().keepers()? {
-            let is_known = inventory
-                .records
-                .iter()
-                .any(|record| record.name.as_str() == group)
-                || inventory.unreadable.contains(&group);
-            // It may be a fork that is being made.
-            let is_being_made =
-                ForkName::parse(&group).map_or(true, |name| self.places().fork(&name).exists());
-            if is_known || is_being_made {
-                continue;
-            }
-            // A group that cannot be read now may belong to its fork.
-            let kept = self.repository().labels(&group).unwrap_or_default();
-            let labels: Vec<String> = kept
-                .into_iter()
-                .map(|(label, _)| label)
-                .filter(|label| {
-                    is_for_layers(label) || label == STATE || label.starts_with("snapshot-")
-                })
-                .collect();
-            if labels.is_empty() {
-                continue;
-            }
-            let found = Found::new(
-                FindingKind::RefLeaked,
-                None,
-                format!("refs/tine/{group}/"),
-                format!(
-                    "{} are kept for the fork {group}, which is no more",
-                    labels.join(", ")
-                ),
-                format!("{REPAIRS}removes them"),
-            );
-            self.found
-                .push(found.with(Remedy::Release { group, labels }));
-        }
-        Ok(())
-    }
-
-    /// Checks for refs with invalid files that have no finding yet.
-    fn broken_refs(&mut self) {
-        for (group, label) in self.repository().broken_kept() {
-            let what = format!("refs/tine/{group}/{label}");
-            let is_reported = self.found.iter().any(|known| known.finding.what == what)
-                || matches!(&leaked_labels(&self.found, &group), Some(labels) if labels.contains(&label));
-            // The check of the record knows what these refs must keep.
-            let has_record = [RecordKind::Reviews, RecordKind::Handoffs]
-                .into_iter()
-                .any(|kind| refs_of(kind) == group);
-            if is_reported || has_record {
-                continue;
-            }
-            let fork = ForkName::parse(&group).ok();
-            let found = Found::new(
-                FindingKind::RefMissing,
-                fork.as_ref().map(ForkName::as_str),
-                what,
-                "its file holds no object id, and what it kept is not known",
-                format!("{REPAIRS}removes it; {FSCK}"),
-            );
-            let labels = vec![label];
-            self.found
-                .push(found.with(Remedy::Release { group, labels }));
-        }
-    }
-
-    fn documents(&mut self) -> Result<(), StoreError> {
-        for kind in RecordKind::ALL {
-            for id in self.store.document_ids(kind)? {
-                self.checked.records += 1;
-                let Err(error) = (self.reads)(self.store, kind, id) else {
-                    continue;
-                };
-                let path = self
-                    .places()
-                    .root()
-                    .join(kind.dir_name())
-                    .join(format!("{id}.json"));
-                let found = record_finding(None, &path, error, &|| {
-                    let hint = match kind {
-                        RecordKind::GoneBack => {
-                            "moves it aside: then nothing refuses what takes back the commits that it names, which a fork went back past with `--exact`"
-                        }
-                        _ => "moves it aside; refs go on to keep its commits",
-                    };
-                    (hint, Remedy::SetDocumentAside(kind, id))
-                });
-                self.found.push(found);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the finding for a record that cannot be read.
-///
-/// A damaged record can be moved aside. One that cannot be read may be valid and is left to its
-/// user.
-fn record_finding(
-    fork: Option<&str>,
-    path: &Path,
-    error: StoreError,
-    remedy: &dyn Fn() -> (&'static str, Remedy),
-) -> Found {
-    match error {
-        StoreError::Damaged { reason, .. } => {
-            let (hint, remedy) = remedy();
-            let hint = format!("{REPAIRS}{hint}");
-            Found::new(
-                FindingKind::RecordDamaged,
-                fork,
-                path.display(),
-                reason,
-                hint,
-            )
-            .with(remedy)
-        }
-        StoreError::Io { source, .. } => {
-            let hint = unreadable_hint(path, &source);
-            let detail = format!("it cannot be read, and may be whole: {source}");
-            Found::new(
-                FindingKind::RecordUnreadable,
-                fork,
-                path.display(),
-                detail,
-                hint,
-            )
-        }
-        other => {
-            let hint = unreadable_hint(path, &io::Error::other(other.to_string()));
-            let detail = format!("it cannot be read, and may be whole: {other}");
-            Found::new(
-                FindingKind::RecordUnreadable,
-                fork,
-                path.display(),
-                detail,
-                hint,
-            )
-        }
-    }
-}
-
-/// Returns the leaked refs of this group that a repair would remove.
-fn leaked_labels<'a>(found: &'a [Found], of: &str) -> Option<&'a Vec<String>> {
-    found.iter().find_map(|known| match &known.remedy {
-        Remedy::Release { group, labels } if group == of => Some(labels),
-        _ => None,
-    })
 }
 
 /// Returns whether the path is a regular file and not a link.
 fn is_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
-}
-
-/// Returns the error of reading an existing file or directory, if any.
-fn unreadable(path: &Path) -> Option<io::Error> {
-    let read = fs::symlink_metadata(path).and_then(|meta| {
-        if meta.is_dir() {
-            fs::read_dir(path).map(drop)
-        } else {
-            tine_sys::file::open(path)?.read(&mut [0]).map(drop)
-        }
-    });
-    let is_gone =
-        |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    // An object that is not a file cannot be valid.
-    read.err()
-        .filter(|error| !is_gone(error) && NotAFile::in_error(error).is_none())
-}
-
-/// Returns the hint for making a file readable.
-fn unreadable_hint(path: &Path, error: &io::Error) -> String {
-    // The store, all of which its owner must be able to read, or else the path in git's directory.
-    let dir = path.ancestors().find(|dir| dir.ends_with(".git/tine"));
-    let dir = dir.unwrap_or(path);
-    match error.kind() {
-        ErrorKind::PermissionDenied => format!(
-            "give it back to its user: `sudo chown -R {} {}`, or correct the modes with `chmod -R u+rwX` there",
-            tine_sys::process::effective_uid(),
-            shell_word(dir.as_os_str().as_bytes())
-        ),
-        _ => format!(
-            "`ls -ld {}` says what is there; put it right and check again",
-            shell_word(path.as_os_str().as_bytes())
-        ),
-    }
-}
-
-/// Returns the group of refs that belongs to records of a kind.
-fn refs_of(kind: RecordKind) -> &'static str {
-    match kind {
-        RecordKind::Reviews => "+reviews",
-        RecordKind::Handoffs => "+handoffs",
-        RecordKind::Rounds => "+rounds",
-        // Buffers have no refs.
-        RecordKind::Buffers => "+buffers",
-        RecordKind::Moves => "+moves",
-        RecordKind::UnsavedReads => "+unsaved-reads",
-        RecordKind::OpenFiles => "+open-files",
-        RecordKind::GoneBack => "+gone-back",
-    }
 }
 
 /// Lists the ids of the layers in `<store>/damaged/`.

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Places, Store, files};
+use super::places::Places;
+use super::{Store, files};
 use crate::StoreError;
 
 /// Kind of a record, stored in a directory of its kind.
@@ -33,7 +34,7 @@ pub enum RecordKind {
     /// Files that editors have open.
     OpenFiles,
     /// States to which forks were restored past commits made by others.
-    GoneBack,
+    Reverts,
 }
 
 impl RecordKind {
@@ -45,7 +46,7 @@ impl RecordKind {
         RecordKind::Moves,
         RecordKind::UnsavedReads,
         RecordKind::OpenFiles,
-        RecordKind::GoneBack,
+        RecordKind::Reverts,
     ];
 
     pub(super) fn dir_name(self) -> &'static str {
@@ -58,7 +59,7 @@ impl RecordKind {
             RecordKind::Moves => "moves",
             RecordKind::UnsavedReads => "unsaved-reads",
             RecordKind::OpenFiles => "open-files",
-            RecordKind::GoneBack => "gone-back",
+            RecordKind::Reverts => "gone-back",
         }
     }
 }

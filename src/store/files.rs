@@ -150,7 +150,7 @@ impl Staged {
     }
 
     /// Moves the file into its place, durably.
-    pub(super) fn put_in_place(&self) -> Result<(), StoreError> {
+    pub(super) fn publish(&self) -> Result<(), StoreError> {
         fs::rename(&self.temporary, &self.path).map_err(StoreError::io("replace", &self.path))?;
         sync_parent(&self.path)
     }
@@ -162,7 +162,7 @@ pub(super) fn replace_atomically<E: From<StoreError>>(
     fill: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
     let temporary = temporary_beside(path);
-    let placed = fill(&temporary).and_then(|()| Ok(put_in_place(&temporary, path)?));
+    let placed = fill(&temporary).and_then(|()| Ok(publish(&temporary, path)?));
     if placed.is_err() {
         // Best effort: the next opening of the store removes a leftover.
         let _ = fs::remove_file(&temporary);
@@ -170,7 +170,7 @@ pub(super) fn replace_atomically<E: From<StoreError>>(
     placed
 }
 
-fn put_in_place(temporary: &Path, path: &Path) -> Result<(), StoreError> {
+fn publish(temporary: &Path, path: &Path) -> Result<(), StoreError> {
     sync(temporary)?;
     fs::rename(temporary, path).map_err(StoreError::io("replace", path))?;
     sync_parent(path)

@@ -297,18 +297,18 @@ pub struct MountRequest {
 }
 
 impl MountSettings {
-    /// Returns the settings with `wishes` applied.
+    /// Returns the settings with `request` applied.
     ///
     /// A permission that the fork has stays. For the other settings the request wins.
     #[must_use]
-    pub fn with(self, wishes: MountRequest) -> MountSettings {
+    pub fn with(self, request: MountRequest) -> MountSettings {
         MountSettings {
-            allow_other: self.allow_other || wishes.allow_other,
-            suid: self.suid || wishes.suid,
-            dev: self.dev || wishes.dev,
-            profile: wishes.profile.unwrap_or(self.profile),
-            overlay_buffers: wishes.overlay_buffers.unwrap_or(self.overlay_buffers),
-            at_origin: wishes.at_origin.or(self.at_origin),
+            allow_other: self.allow_other || request.allow_other,
+            suid: self.suid || request.suid,
+            dev: self.dev || request.dev,
+            profile: request.profile.unwrap_or(self.profile),
+            overlay_buffers: request.overlay_buffers.unwrap_or(self.overlay_buffers),
+            at_origin: request.at_origin.or(self.at_origin),
         }
     }
 }
@@ -465,11 +465,15 @@ pub struct ForkRecord {
     /// Files carried from the main checkout; `None` for forks of earlier versions.
     #[serde(default)]
     pub carry: Option<CarryRecord>,
-    /// Time of the last switch to an earlier state, if any.
+    /// Lower bound of shown ctimes: the last switch to an earlier state, if any.
     ///
     /// See [`LowerStack::since`](tine_workspace::LowerStack::since).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stands_since: Option<Timestamp>,
+    #[serde(
+        rename = "stands_since",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub min_ctime: Option<Timestamp>,
     /// Id of the open layer.
     pub open_layer: u64,
     /// Ids of the frozen layers below the open one, newest first.

@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT, Places, files, missing, recover};
+use super::places::{Places, missing};
+use super::{files, recover};
 use crate::StoreError;
+
+/// The store format that this tine writes, and the newest it reads.
+pub const FORMAT: u32 = 1;
 
 /// Content of either file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +105,7 @@ impl Formats {
     /// Lists the errors of both files.
     ///
     /// A missing copy is not an error, because an earlier version wrote none.
-    pub(super) fn troubles(self) -> Vec<(PathBuf, StoreError)> {
+    pub(super) fn errors(self) -> Vec<(PathBuf, StoreError)> {
         let chosen = self.chosen().map(|format| format.ino_key.clone());
         let [(path, own), (copy_path, copy)] = self.files;
         let trouble =

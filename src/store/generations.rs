@@ -6,9 +6,12 @@
 //! Then the records of forks name it. If the process dies in between, it leaves a directory that no
 //! record names, and the next opening of the store removes that. Arrivals are stored there as well.
 
-use std::collections::BTreeSet;
+mod arrivals;
+mod cleanup;
+mod make;
+
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -16,22 +19,17 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::files::TEMPORARY_SUFFIX;
-use super::{Places, Store, files};
+pub(super) use self::cleanup::clean_generations;
+use super::Store;
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
-use tine_attr::Timestamp;
 use tine_layer::check::Depth;
 use tine_path::RepoPath;
 use tine_sys::beneath::{self, Access};
-use tine_sys::file::fs_figures;
-use tine_workspace::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
-use tine_workspace::carry::difference::TreeDifference;
 use tine_workspace::carry::generation::{
-    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUM_BUFFER, SUMMARY, SUMS,
-    checksum, read_checked, with_checksum,
+    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUMMARY, read_checked,
 };
-use tine_workspace::carry::tree::{TreeListing, below};
+use tine_workspace::carry::tree::TreeListing;
 use tine_workspace::carry::{Carry, CarryRecord, DependencyTree};
 
 /// Minimum time since the last change of a tree to be kept.
@@ -39,19 +37,12 @@ use tine_workspace::carry::{Carry, CarryRecord, DependencyTree};
 /// A tree changed more recently may still be changing.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Minimum size, in bytes, of files aligned to blocks in the pack.
-///
-/// The disk can share the blocks of such files.
-const MIN_SHARED: u64 = 16 << 10;
-/// Block size, in bytes, to which such files are aligned.
-const BLOCK: u64 = 4096;
-
 /// Disk space, in bytes, that must stay free beside a new generation.
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// Reason for which no generation was made.
 #[derive(Debug, Error)]
-pub enum KeepError {
+pub enum GenerationError {
     /// The tree was changed recently, or while it was copied.
     #[error("the main checkout is changing it")]
     Changing,
@@ -84,7 +75,7 @@ pub enum KeepError {
 
 /// Generation that was just made, or that existed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeepOutcome {
+pub struct MadeGeneration {
     /// Number of files in it.
     pub files: u64,
     /// Number of package names, as [`TreeListing::package_names`] counts them.
@@ -93,17 +84,6 @@ pub struct KeepOutcome {
     pub copied_bytes: Option<u64>,
     /// Forks that show it now and showed something else before.
     pub forks: Vec<ForkName>,
-}
-
-/// Returns the dependency tree at `path` that the fork carries.
-///
-/// `None` if the fork does not carry it from the main checkout `from`.
-fn tree_at<'r>(record: &'r ForkRecord, from: &Path, path: &RepoPath) -> Option<&'r DependencyTree> {
-    let carry = record.carry.as_ref().filter(|carry| carry.from == from)?;
-    carry
-        .trees
-        .iter()
-        .find(|tree| tree.path().as_ref() == Some(path))
 }
 
 /// State of a dependency tree in a fork.
@@ -122,6 +102,17 @@ pub enum TreeState {
     Damaged,
 }
 
+/// Returns the dependency tree at `path` that the fork carries.
+///
+/// `None` if the fork does not carry it from the main checkout `from`.
+fn tree_at<'r>(record: &'r ForkRecord, from: &Path, path: &RepoPath) -> Option<&'r DependencyTree> {
+    let carry = record.carry.as_ref().filter(|carry| carry.from == from)?;
+    carry
+        .trees
+        .iter()
+        .find(|tree| tree.path().as_ref() == Some(path))
+}
+
 impl Store {
     /// Keeps a tree of the main checkout `from` as a generation.
     ///
@@ -132,8 +123,8 @@ impl Store {
     /// Blocks while files are copied, as long as `goes_on` returns true.
     ///
     /// # Errors
-    /// [`KeepError::Partial`] if `takes_it` returns false for every fork, or another variant of
-    /// [`KeepError`].
+    /// [`GenerationError::Partial`] if `takes_it` returns false for every fork, or another variant of
+    /// [`GenerationError`].
     pub fn keep_tree(
         &self,
         from: &Path,
@@ -141,16 +132,18 @@ impl Store {
         depth: Depth,
         takes_it: &dyn Fn(&ForkName, &DependencyTree, u64) -> bool,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<KeepOutcome, KeepError> {
+    ) -> Result<MadeGeneration, GenerationError> {
         let _making = self.making.lock();
         let top = beneath::open_top(from).map_err(could_not_read)?;
-        beneath::open(&top, path.as_path(), Access::Look).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => KeepError::Missing,
-            _ => KeepError::Read(error),
+        beneath::open(&top, path.as_path(), Access::Attributes).map_err(|error| {
+            match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => GenerationError::Missing,
+                _ => GenerationError::Read(error),
+            }
         })?;
         let listing = TreeListing::of(&top, path).map_err(could_not_read)?;
         if !listing.is_quiet(QUIET) {
-            return Err(KeepError::Changing);
+            return Err(GenerationError::Changing);
         }
         let names = listing.package_names();
         let takes_it = |name: &ForkName, tree: &DependencyTree| takes_it(name, tree, names);
@@ -158,7 +151,7 @@ impl Store {
             tree_at(record, from, path).is_some_and(|tree| takes_it(&record.name, tree))
         };
         if !self.records().0.iter().any(takes_any) {
-            return Err(KeepError::Partial);
+            return Err(GenerationError::Partial);
         }
         let id = listing.id();
         let files = listing
@@ -188,7 +181,7 @@ impl Store {
                 forks.push(record.name);
             }
         }
-        Ok(KeepOutcome {
+        Ok(MadeGeneration {
             files,
             packages: names,
             copied_bytes,
@@ -270,7 +263,7 @@ impl Store {
             return Ok(false);
         };
         let arrivals = self.arrivals_after(carry, tree, generation)?;
-        let stored = self.keep_arrivals(&arrivals)?;
+        let stored = self.store_arrivals(&arrivals)?;
         let mut is_new = false;
         self.change_trees(name, |carry| {
             let mut trees = carry.trees.iter_mut();
@@ -284,72 +277,6 @@ impl Store {
             workspace.show_generation(path.clone(), generation.clone(), arrivals.into());
         }
         Ok(is_new)
-    }
-
-    /// Returns the fork's arrivals if it shows `now` from this moment.
-    fn arrivals_after(
-        &self,
-        carry: &CarryRecord,
-        tree: &DependencyTree,
-        now: &Generation,
-    ) -> Result<Arrivals, StoreError> {
-        let before = self.arrivals(tree);
-        let difference = match &tree.generation {
-            Some(id) if *id == now.id => return Ok(before),
-            Some(id) => match self.open_generation(id) {
-                Ok(shown) => TreeDifference::between(&shown, now),
-                Err(StoreError::Damaged { .. }) => return Ok(Arrivals::all_at(Timestamp::now())),
-                Err(error) => return Err(error),
-            },
-            // Changes later than the fork were not shown.
-            None => TreeDifference {
-                arrived: carry
-                    .since
-                    .map_or_else(Vec::new, |since| now.changed_since(since).collect()),
-                ..TreeDifference::default()
-            },
-        };
-        Ok(before.after(&difference, now, Timestamp::now()))
-    }
-
-    /// Returns the arrivals of files in a fork's tree.
-    ///
-    /// If they are lost, every file counts as new as the newest.
-    fn arrivals(&self, tree: &DependencyTree) -> Arrivals {
-        let Some(known) = &tree.arrivals else {
-            return Arrivals::default();
-        };
-        let dir = self.places.generation(&known.id);
-        Arrivals::open(&dir).unwrap_or_else(|error| {
-            log::warn!("{}: {error}", dir.display());
-            Arrivals::all_at(known.latest)
-        })
-    }
-
-    /// Stores arrivals not stored yet; `None` if there are none.
-    fn keep_arrivals(&self, arrivals: &Arrivals) -> Result<Option<ArrivalsRef>, StoreError> {
-        let place = self.places.generations();
-        let Some((stored, bytes)) = arrivals
-            .encode()
-            .map_err(StoreError::io("encode", &place))?
-        else {
-            return Ok(None);
-        };
-        let place = self.places.generation(&stored.id);
-        if Arrivals::open(&place).is_ok() {
-            return Ok(Some(stored));
-        }
-        let dir = files::temporary_beside(&place);
-        files::create_private_dir(&dir)?;
-        let path = dir.join(ARRIVALS);
-        create(&path)?
-            .write_all(&bytes)
-            .map_err(StoreError::io("write", &path))?;
-        files::sync_files_in(&dir)?;
-        files::remove_dir(&place)?;
-        fs::rename(&dir, &place).map_err(StoreError::io("replace", &place))?;
-        files::sync_parent(&place)?;
-        Ok(Some(stored))
     }
 
     /// Changes the carried part of the fork's record, if the fork exists.
@@ -366,158 +293,6 @@ impl Store {
             Ok(_) | Err(StoreError::NoSuchFork(_)) => Ok(()),
             Err(error) => Err(error),
         }
-    }
-
-    /// Makes the generation; returns the total size of its files.
-    fn make_generation(
-        &self,
-        top: &File,
-        path: &RepoPath,
-        mut listing: TreeListing,
-        id: &GenerationId,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<u64, KeepError> {
-        let place = self.places.generation(id);
-        let dir = files::temporary_beside(&place);
-        files::create_private_dir(&self.places.generations())?;
-        files::create_private_dir(&dir)?;
-        let made = self
-            .fill(&dir, top, path, &mut listing, goes_on)
-            .and_then(|bytes| {
-                // Files that changed during the copy show now.
-                if TreeListing::of(top, path).map_err(could_not_read)?.id() != *id {
-                    return Err(KeepError::Changing);
-                }
-                // A damaged one may be in the place.
-                files::remove_dir(&place)?;
-                fs::rename(&dir, &place).map_err(StoreError::io("replace", &place))?;
-                files::sync_parent(&place)?;
-                Ok(bytes)
-            });
-        if made.is_err()
-            && let Err(error) = files::remove_dir(&dir)
-        {
-            log::warn!("{error}");
-        }
-        made
-    }
-
-    fn fill(
-        &self,
-        dir: &Path,
-        top: &File,
-        path: &RepoPath,
-        listing: &mut TreeListing,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<u64, KeepError> {
-        let sizes = listing.entries.iter().filter(|entry| entry.is_file());
-        let needed: u64 = sizes.map(|entry| entry.stat.size).sum();
-        let figures = fs_figures(dir).map_err(StoreError::io("look at", dir))?;
-        let available = figures.block_size.saturating_mul(figures.blocks_available);
-        if available < needed.saturating_add(SPARE_BYTES) {
-            return Err(KeepError::NoRoom { needed, available });
-        }
-        let no_room = |error: StoreError| match &error {
-            StoreError::Io { source, .. }
-                if matches!(
-                    source.kind(),
-                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded
-                ) =>
-            {
-                KeepError::NoRoom { needed, available }
-            }
-            _ => error.into(),
-        };
-        let landmarks = listing.landmarks();
-        let pack_path = dir.join(PACK);
-        let pack = create(&pack_path)?;
-        let in_pack = |action| StoreError::io(action, &pack_path);
-        let mut end = 0_u64;
-        let mut gone = BTreeSet::new();
-        // Copying may share blocks and not read the bytes, so they are read for the checksum.
-        let mut sums = Vec::new();
-        let mut buffer = vec![0; SUM_BUFFER];
-        for (index, entry) in listing.entries.iter_mut().enumerate() {
-            if !entry.is_file() {
-                continue;
-            }
-            if !goes_on() {
-                return Err(KeepError::Ending);
-            }
-            if entry.stat.size >= MIN_SHARED {
-                end = end.next_multiple_of(BLOCK);
-            }
-            entry.offset = end;
-            (&pack)
-                .seek(SeekFrom::Start(end))
-                .map_err(|error| no_room(in_pack("write")(error)))?;
-            let full = below(path, &entry.path).map_err(KeepError::Read)?;
-            let is_as_listed = |source: &File| {
-                let found = beneath::stat(source).map_err(could_not_read)?;
-                let is_it = (found.ino, found.size, found.mtime, found.ctime)
-                    == (
-                        entry.stat.ino,
-                        entry.stat.size,
-                        entry.stat.mtime,
-                        entry.stat.ctime,
-                    );
-                Ok::<_, KeepError>(is_it || found.nlink > 1 && found.mtime == entry.stat.mtime)
-            };
-            let copied = match beneath::open(top, full.as_path(), Access::Read) {
-                Ok(source) if is_as_listed(&source)? => {
-                    let copied = io::copy(&mut (&source).take(entry.stat.size), &mut &pack)
-                        .map_err(|error| no_room(in_pack("write")(error)))?;
-                    (&source).rewind().map_err(could_not_read)?;
-                    let (sum, read) = checksum((&source).take(entry.stat.size), &mut buffer)
-                        .map_err(could_not_read)?;
-                    let is_whole =
-                        copied == entry.stat.size && read == copied && is_as_listed(&source)?;
-                    sums.extend(is_whole.then_some(sum));
-                    is_whole
-                }
-                Ok(_) => false,
-                Err(error) => match could_not_read(error) {
-                    KeepError::Changing => false,
-                    failed => return Err(failed),
-                },
-            };
-            match copied {
-                true => end = end.saturating_add(entry.stat.size),
-                false if entry.is_cache() => drop(gone.insert(index)),
-                false => return Err(KeepError::Changing),
-            }
-        }
-        let mut index = 0;
-        listing.entries.retain(|_| {
-            index += 1;
-            !gone.contains(&(index - 1))
-        });
-        pack.sync_all()
-            .map_err(|error| no_room(in_pack("sync")(error)))?;
-        let files = listing
-            .entries
-            .iter()
-            .filter(|entry| entry.is_file())
-            .count() as u64;
-        let summary = GenerationSummary {
-            files,
-            bytes: end,
-            landmarks,
-        };
-        for (name, bytes) in [
-            (MANIFEST, with_checksum(&listing)),
-            (SUMMARY, with_checksum(&summary)),
-            (SUMS, with_checksum(&sums)),
-        ] {
-            let path = dir.join(name);
-            let bytes = bytes.map_err(StoreError::io("encode", &path))?;
-            let mut file = create(&path)?;
-            file.write_all(&bytes)
-                .map_err(StoreError::io("write", &path))
-                .map_err(no_room)?;
-        }
-        files::sync_files_in(dir).map_err(no_room)?;
-        Ok(needed)
     }
 
     /// Opens a generation, shared by all forks that show it.
@@ -577,7 +352,7 @@ impl Store {
             summary
                 .landmarks
                 .iter()
-                .all(|mark| mark.stands(&top, &path))
+                .all(|mark| mark.is_unchanged(&top, &path))
         });
         TreeState::Kept { moved_on: !stands }
     }
@@ -621,11 +396,11 @@ fn create(path: &Path) -> Result<File, StoreError> {
     options.open(path).map_err(StoreError::io("create", path))
 }
 
-fn could_not_read(error: io::Error) -> KeepError {
+fn could_not_read(error: io::Error) -> GenerationError {
     match error.kind() {
         // It existed when its directory was listed.
-        ErrorKind::NotFound | ErrorKind::NotADirectory => KeepError::Changing,
-        _ => KeepError::Read(error),
+        ErrorKind::NotFound | ErrorKind::NotADirectory => GenerationError::Changing,
+        _ => GenerationError::Read(error),
     }
 }
 
@@ -637,56 +412,4 @@ fn damaged(dir: &Path, error: io::Error) -> StoreError {
         },
         _ => StoreError::io("read", dir)(error),
     }
-}
-
-/// Removes unnamed and unfinished generations; returns the bytes freed.
-///
-/// The caller knows that none is being made. If a record cannot be read, only unfinished ones are
-/// removed.
-pub(super) fn clean_generations(places: &Places) -> Result<u64, StoreError> {
-    let dirs = files::list(&places.generations())?;
-    if dirs.is_empty() {
-        return Ok(0);
-    }
-    let mut named = BTreeSet::new();
-    let mut is_all = true;
-    let mut aside = Vec::new();
-    for aside_dir in files::list(&places.root().join("damaged"))? {
-        let forks = aside_dir.join("forks");
-        if forks.is_dir() {
-            aside.extend(files::list(&forks)?);
-        }
-    }
-    let aside = aside.iter().filter_map(|dir| {
-        files::read_json::<ForkRecord>(&dir.join("fork.json"))
-            .ok()
-            .flatten()
-    });
-    let mut note = |record: &ForkRecord| {
-        let carried = record.carry.iter().flat_map(CarryRecord::generations);
-        let arrivals = record.carry.iter().flat_map(CarryRecord::arrivals);
-        let ids = carried.chain(arrivals.map(|arrivals| &arrivals.id));
-        named.extend(ids.map(|id| id.as_str().to_owned()));
-    };
-    aside.for_each(|record| note(&record));
-    for (_, read) in places.read_records()? {
-        match read {
-            Some(Ok(record)) => note(&record),
-            Some(Err(StoreError::NoSuchFork(_))) | None => {}
-            Some(Err(_)) => is_all = false,
-        }
-    }
-    let mut freed = 0_u64;
-    for dir in dirs {
-        let name = dir
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if name.ends_with(TEMPORARY_SUFFIX) || is_all && !named.contains(&name) {
-            freed = freed.saturating_add(super::usage::sole_usage(&dir));
-            files::remove_dir(&dir)?;
-        }
-    }
-    Ok(freed)
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Formats, Places, Store, default_mount_root, files};
+use super::format::Formats;
+use super::places::Places;
+use super::{Store, default_mount_root, files};
 use crate::StoreError;
 use tine_git::Repository;
 use tine_path::text::host_path;

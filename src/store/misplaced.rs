@@ -11,7 +11,8 @@ use std::fs;
 
 use super::check::{move_to, next_aside};
 use super::documents::RecordKind;
-use super::{Places, files};
+use super::files;
+use super::places::Places;
 use crate::StoreError;
 
 /// Directories of the store.

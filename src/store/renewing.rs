@@ -4,7 +4,8 @@
 //! times are computed before the switch and set after it. If the process dies in between, they are
 //! set when the fork is opened next.
 
-use super::{OpenForks, ScratchDir, Store};
+use super::open_fork::OpenForks;
+use super::{ScratchDir, Store};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
 use tine_attr::{Ino, InoMap};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::beginning::PreparedBase;
+use super::initial::PreparedBase;
 use super::{Fork, Store, files};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
@@ -125,7 +125,7 @@ impl Store {
             branch: None,
             fork_point: None,
             is_sparse: false,
-            stands_since: None,
+            min_ctime: None,
             frozen_layers: Vec::new(),
             tree: None,
         };

@@ -175,8 +175,12 @@ pub struct SnapshotRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_sparse: bool,
     /// Lower bound of shown ctimes, as in the fork's record then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stands_since: Option<Timestamp>,
+    #[serde(
+        rename = "stands_since",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub min_ctime: Option<Timestamp>,
     /// Identifiers of the frozen layers, newest first.
     pub frozen_layers: Vec<u64>,
     /// Tree of the view, in hex, once it was asked for. A ref keeps it.
@@ -192,7 +196,7 @@ impl SnapshotRecord {
             base_tree: self.base_tree.clone(),
             base_attrs: self.base_attrs,
             conversions: self.conversions.clone(),
-            stands_since: self.stands_since,
+            min_ctime: self.min_ctime,
             frozen_layers: self.frozen_layers.clone(),
             open_layer: 0,
             renewed: None,
@@ -264,7 +268,7 @@ mod tests {
             branch: None,
             fork_point: None,
             is_sparse: false,
-            stands_since: None,
+            min_ctime: None,
             frozen_layers: Vec::new(),
             tree: None,
         }

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 
 use super::files;
 use super::merge::exchange;
-use super::{BlobIdCache, Fork, OpenForks, Store};
+use super::open_fork::{OpenForks, check_identity, wait_while_locked};
+use super::{Fork, Store};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord, Renewed};
 use crate::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
@@ -144,7 +145,7 @@ impl Store {
             branch: head.short_branch().map(str::to_owned),
             fork_point: record.fork_point.clone(),
             is_sparse: fork.worktree.is_sparse()?,
-            stands_since: record.stands_since,
+            min_ctime: record.min_ctime,
             frozen_layers: record.frozen_layers.clone(),
             tree: None,
         })
@@ -212,7 +213,7 @@ impl Store {
         let _admin = self.admin.lock();
         let record = self.places.read_record(name)?;
         let mut target = to.as_fork(&record);
-        target.stands_since = Some(Timestamp::now());
+        target.min_ctime = Some(Timestamp::now());
         target.has_snapshots = true;
         let lower_stack = self.lower_stack_of(&mut self.open.lock(), &target)?;
         // Some may have been merged since `to` was read.
@@ -222,7 +223,7 @@ impl Store {
             .map(|layer| layer.id().0)
             .collect();
         let workspace = &fork.workspace;
-        workspace.prepare_to_stand_on(&lower_stack)?;
+        workspace.prepare_switch_to(&lower_stack)?;
         let renewed = self.renewed_times(name, workspace, &lower_stack);
 
         let mut list = self.places.read_snapshots(name)?;
@@ -255,7 +256,7 @@ impl Store {
                 restore_record(&record_path, &frozen);
             })?;
             // If the process dies before this, opening the fork does it.
-            exclusive.stand_on(lower_stack, renewed);
+            exclusive.switch_to(lower_stack, renewed);
             Ok(before)
         });
         self.register_layers_of(workspace);
@@ -332,7 +333,7 @@ impl Store {
             attrs: record.base_attrs,
             times: self.times_of(open, &record.base_attrs),
             frozen,
-            since: record.stands_since,
+            since: record.min_ctime,
         })
     }
 
@@ -346,8 +347,8 @@ impl Store {
             return Ok(layer);
         }
         let dir = self.places.layer(id);
-        let layer = super::wait_while_locked(|| FrozenLayer::open_or_seal(&dir))?;
-        super::check_identity(&dir, id, layer.id())?;
+        let layer = wait_while_locked(|| FrozenLayer::open_or_seal(&dir))?;
+        check_identity(&dir, id, layer.id())?;
         open.frozen.retain(|_, layer| layer.strong_count() > 0);
         open.frozen.insert(id, Arc::downgrade(&layer));
         Ok(layer)
@@ -374,16 +375,8 @@ impl Store {
         let stack = LayerStack::new(layer, lower_stack.frozen.clone());
         let workspace = Workspace::on_lower_stack(&lower_stack, stack)?;
         let workspace = Arc::new(self.with_carried(workspace, &record));
-        Ok(Arc::new(Fork {
-            name: name.clone(),
-            workspace,
-            worktree,
-            made_on: record.branch,
-            memo: BlobIdCache::default(),
-            cache: self.cache.clone(),
-            conversions: Mutex::new(None),
-            _scratch: Some(scratch),
-        }))
+        let fork = self.fork_with(record, workspace, worktree, Some(scratch));
+        Ok(Arc::new(fork))
     }
 
     /// Removes those of the layers `ids` that no record names.

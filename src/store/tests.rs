@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
 
 use super::*;
-use crate::SnapshotReason;
-use crate::{MountSettings, Traces};
+use crate::{MountSettings, SnapshotReason, Traces};
 use tine_attr::{FileKind, Ino, InodeFlags, Timestamp};
 use tine_git::testing::TestRepository;
-use tine_git::{GitError, Head};
+use tine_git::{GitError, Head, Repository};
 use tine_path::RepoPath;
-use tine_workspace::Caller;
+use tine_workspace::{Caller, Workspace};
 
 mod merging;
 mod renewing;
@@ -27,7 +28,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         git_dir: repository.open().common_dir().to_owned(),
         from: None,
         parent: None,
-        take_up: None,
+        state: None,
         branch: None,
         detached: false,
         mount_dir: repository.dir().join("../forks").join(fork),

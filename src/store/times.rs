@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use super::{OpenForks, Places, Store, files};
+use super::open_fork::OpenForks;
+use super::places::Places;
+use super::{Store, files};
 use crate::StoreError;
 use crate::fork::ForkRecord;
 use crate::snapshot::SnapshotList;

@@ -53,7 +53,7 @@ pub struct HostStat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Attributes only (`O_PATH`). A symlink is opened itself.
-    Look,
+    Attributes,
     /// Reading, without an update of the access time where permitted.
     Read,
 }
@@ -83,7 +83,7 @@ pub fn open(top: &File, path: &Path, access: Access) -> io::Result<File> {
     let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open_at = |flags| open_with(top, path, flags, Mode::empty());
     match access {
-        Access::Look => open_at(common | OFlags::PATH),
+        Access::Attributes => open_at(common | OFlags::PATH),
         Access::Read => {
             // Reading must leave no trace, which only the owner may ask for. Opening must not block
             // if the file has become a fifo.
@@ -153,7 +153,7 @@ fn links(links: impl Into<u64>) -> u64 {
     links.into()
 }
 
-/// Reads the target of a symlink that was opened with [`Access::Look`].
+/// Reads the target of a symlink that was opened with [`Access::Attributes`].
 ///
 /// # Errors
 /// The error of `readlinkat(2)`, for instance if `link` is not a symlink.
@@ -240,7 +240,7 @@ mod tests {
             stat(&open("a/b/file", Access::Read).unwrap()).unwrap().size,
             3
         );
-        let link = open("link", Access::Look).unwrap();
+        let link = open("link", Access::Attributes).unwrap();
         assert_eq!(stat(&link).unwrap().kind, FileKind::Symlink);
         assert_eq!(read_link(&link).unwrap(), b"../outside");
         for (path, errno) in [

@@ -107,7 +107,7 @@ pub fn rename((from, name): (&File, &[u8]), (to, new_name): (&File, &[u8])) -> i
 /// # Errors
 /// The error of opening the file or of `utimensat(2)`.
 pub fn touch(dir: &File, name: &[u8]) -> io::Result<()> {
-    let file = look(dir, name)?;
+    let file = open_path(dir, name)?;
     let special = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
     let times = Timestamps {
         last_access: special(UTIME_OMIT),
@@ -126,7 +126,7 @@ pub fn touch(dir: &File, name: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The error of opening the file or of `chmod(2)`.
 pub fn set_mode(dir: &File, name: &[u8], perm: u16) -> io::Result<()> {
-    let file = look(dir, name)?;
+    let file = open_path(dir, name)?;
     // Not `/proc/self`: the thread may have a descriptor table of its own, as after
     // `leave_descriptors`.
     let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
@@ -137,7 +137,7 @@ pub fn set_mode(dir: &File, name: &[u8], perm: u16) -> io::Result<()> {
 }
 
 /// Opens a file for its attributes only, not following a symlink.
-fn look(dir: &File, name: &[u8]) -> io::Result<File> {
+fn open_path(dir: &File, name: &[u8]) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open_with(dir, name, flags, Mode::empty())
 }

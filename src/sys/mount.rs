@@ -96,7 +96,7 @@ pub fn copy_mount(dir: &Path) -> io::Result<OwnedFd> {
 
 /// Mode of `umount2(2)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnmountHow {
+pub enum UnmountKind {
     /// Fails with `EBUSY` while anything uses the mount.
     IfUnused,
     /// Detaches the mount at once (`MNT_DETACH`).
@@ -111,11 +111,11 @@ pub enum UnmountHow {
 ///
 /// # Errors
 /// The error of `umount2(2)`: `EBUSY` if in use, `EINVAL` if `dir` is not a mount point.
-pub fn unmount(dir: &Path, how: UnmountHow) -> io::Result<()> {
+pub fn unmount(dir: &Path, how: UnmountKind) -> io::Result<()> {
     let flags = match how {
-        UnmountHow::IfUnused => UnmountFlags::empty(),
-        UnmountHow::Detach => UnmountFlags::DETACH,
-        UnmountHow::Abort => UnmountFlags::DETACH | UnmountFlags::FORCE,
+        UnmountKind::IfUnused => UnmountFlags::empty(),
+        UnmountKind::Detach => UnmountFlags::DETACH,
+        UnmountKind::Abort => UnmountFlags::DETACH | UnmountFlags::FORCE,
     };
     Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
 }

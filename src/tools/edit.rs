@@ -18,6 +18,7 @@ const NAMED_LINES: usize = 20;
 
 /// One replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TextEdit {
     /// Text to replace. It must occur exactly once unless `replace_all`.
     pub old: String,

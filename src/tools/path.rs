@@ -42,20 +42,20 @@ impl Places<'_> {
         if path.is_empty() {
             return Err(ToolError::NoPath);
         }
-        let beneath = match path.first() {
+        let relative = match path.first() {
             Some(b'/') => {
                 let path = Path::new(OsStr::from_bytes(path));
                 let places = [Some(self.mount_dir), self.checkout_dir];
                 let mut places = places.into_iter().flatten();
-                let beneath = places.find_map(|dir| beneath(dir, path));
-                beneath.ok_or_else(|| ToolError::Outside {
+                let relative = places.find_map(|dir| relative_path(dir, path));
+                relative.ok_or_else(|| ToolError::Outside {
                     path: path.to_owned(),
                 })?
             }
             _ => PathBuf::from(OsStr::from_bytes(path)),
         };
         Ok(ToolPath {
-            path: RepoPath::parse(beneath.as_os_str().as_bytes())?,
+            path: RepoPath::parse(relative.as_os_str().as_bytes())?,
             is_dir: path.ends_with(b"/") || path.ends_with(b"/."),
         })
     }
@@ -65,9 +65,9 @@ impl Places<'_> {
 ///
 /// `dir` may be spelled as given or in canonical form. This does not touch `dir` itself, which may
 /// be a mount that hangs.
-pub fn beneath(dir: &Path, path: &Path) -> Option<PathBuf> {
-    if let Ok(beneath) = path.strip_prefix(dir) {
-        return Some(beneath.to_owned());
+pub fn relative_path(dir: &Path, path: &Path) -> Option<PathBuf> {
+    if let Ok(relative) = path.strip_prefix(dir) {
+        return Some(relative.to_owned());
     }
     let (parent, name) = dir.parent().zip(dir.file_name())?;
     let canonical = parent.canonicalize().ok()?.join(name);
@@ -149,11 +149,11 @@ mod tests {
         let written = real.join("link/fork");
         for path in [real.join("link/fork/a"), real.join("real/fork/a")] {
             assert_eq!(
-                beneath(&written, &path),
+                relative_path(&written, &path),
                 Some(PathBuf::from("a")),
                 "{path:?}"
             );
         }
-        assert_eq!(beneath(&written, &real.join("real/forks/a")), None);
+        assert_eq!(relative_path(&written, &real.join("real/forks/a")), None);
     }
 }

@@ -29,8 +29,8 @@ use tine_git::Repository;
 use tine_path::RepoPath;
 use tine_store::{Fork, ForkName, Store};
 use tine_workspace::{
-    Actor, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode, PutOptions,
-    Workspace, Written,
+    Actor, FinalComponent, FsError, MoveOptions, Moved, NewContent, OperationError, PathNode,
+    PutOptions, Workspace, Written,
 };
 
 /// Fork and buffers that are active for a call.
@@ -383,7 +383,7 @@ impl<'a> ToolRouter<'a> {
         let Some(active) = self.context.fork else {
             return Ok(Routed::Passthrough);
         };
-        let path = self.file_path(&active, path, Last::Keep)?;
+        let path = self.file_path(&active, path, FinalComponent::Keep)?;
         active
             .workspace()
             .remove_paths(by, std::slice::from_ref(&path), false)?;
@@ -490,7 +490,7 @@ impl<'a> ToolRouter<'a> {
         match &self.context.fork {
             Some(active) => Ok(Some(BufferKey {
                 fork: Some(active.name.clone()),
-                path: self.file_path(active, path, Last::Follow)?,
+                path: self.file_path(active, path, FinalComponent::Follow)?,
             })),
             None if self.has_buffers() => Ok(self
                 .context
@@ -526,7 +526,9 @@ impl<'a> ToolRouter<'a> {
     /// Returns the path in the fork, with all symlinks followed.
     fn path(&self, active: &ActiveFork<'a>, path: &[u8]) -> Result<RepoPath, ToolError> {
         let named = self.places(active).resolve(path)?;
-        let path = active.workspace().follow(&named.path, Last::Follow)?;
+        let path = active
+            .workspace()
+            .follow(&named.path, FinalComponent::Follow)?;
         if path.is_in_dot_git() {
             return Err(OperationError::DotGit(path).into());
         }
@@ -538,7 +540,7 @@ impl<'a> ToolRouter<'a> {
         &self,
         active: &ActiveFork<'a>,
         path: &[u8],
-        last: Last,
+        last: FinalComponent,
     ) -> Result<RepoPath, ToolError> {
         let named = self.places(active).resolve(path)?;
         if named.is_dir && !named.path.is_root() {
@@ -565,7 +567,7 @@ pub fn in_checkout(dir: &Path, path: &[u8]) -> Option<BufferKey> {
     let real_dir = dir.canonicalize().ok()?;
     let path = Path::new(OsStr::from_bytes(path));
     let named = if path.is_absolute() {
-        dir.join(path::beneath(dir, path)?)
+        dir.join(path::relative_path(dir, path)?)
     } else {
         dir.join(path)
     };

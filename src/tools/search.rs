@@ -20,7 +20,7 @@ use super::router::ActiveFork;
 use tine_attr::FileKind;
 use tine_change::changeset::read_ignore_file;
 use tine_git::IgnoreRules;
-use tine_git::index::tracked_beneath;
+use tine_git::index::tracked_below;
 use tine_path::RepoPath;
 use tine_sys::parallel;
 use tine_workspace::{FsError, OperationError};
@@ -225,8 +225,7 @@ impl Walk<'_> {
                 files.insert(path.clone());
             }
         }
-        let tracked =
-            tracked_beneath(self.active.repository, &self.active.fork.worktree, &ignored)?;
+        let tracked = tracked_below(self.active.repository, &self.active.fork.worktree, &ignored)?;
         let is_file = |path: &RepoPath| matches!(workspace.resolve(path), Ok(attr) if attr.kind == FileKind::Regular);
         let tracked = tracked.into_iter();
         files.extend(tracked.filter(|path| self.globs.choose(path) && is_file(path)));
@@ -330,24 +329,24 @@ fn search_bytes(
         .binary_detection(BinaryDetection::quit(0))
         .line_number(true)
         .build();
-    let mut gathered = Gathered {
+    let mut collector = MatchCollector {
         path,
         limit,
         lines: Vec::new(),
     };
-    let searched = searcher.search_slice(matcher, bytes, &mut gathered);
+    let searched = searcher.search_slice(matcher, bytes, &mut collector);
     searched.map_err(|error| ToolError::Pattern(error.to_string()))?;
-    Ok(gathered.lines)
+    Ok(collector.lines)
 }
 
 /// Collects lines that match.
-struct Gathered<'a> {
+struct MatchCollector<'a> {
     path: &'a RepoPath,
     limit: usize,
     lines: Vec<MatchedLine>,
 }
 
-impl Sink for Gathered<'_> {
+impl Sink for MatchCollector<'_> {
     type Error = std::io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, std::io::Error> {

@@ -54,14 +54,14 @@ impl PageContext {
         Client::connect(&self.common_dir)
     }
 
-    fn look(&self) -> Result<Client, Failure> {
+    fn connect(&self) -> Result<Client, Failure> {
         self.running()?.ok_or_else(|| {
             Failure::new(ErrorCode::DaemonUnreachable, "the daemon is stopped")
                 .hint("any tine command starts it, and so does the button")
         })
     }
 
-    fn act(&self) -> Result<Client, Failure> {
+    fn connect_or_start(&self) -> Result<Client, Failure> {
         Client::connect_or_start(&self.common_dir)
     }
 
@@ -72,14 +72,14 @@ impl PageContext {
 }
 
 /// Request of the page.
-pub(crate) struct Asked {
+pub(crate) struct PageRequest {
     /// Decoded fields of the query.
     pub fields: Vec<(String, String)>,
     /// Body of a POST, as JSON.
     pub body: Vec<u8>,
 }
 
-impl Asked {
+impl PageRequest {
     fn text(&self, name: &str) -> Option<&str> {
         let field = self.fields.iter().find(|(field, _)| field == name);
         field.map(|(_, value)| value.as_str())
@@ -121,59 +121,59 @@ fn not_understood(cause: &str) -> Failure {
 
 /// Kind of a request: one that reads or one that changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Method {
     /// Reads only. Sent as GET.
-    Look,
+    Get,
     /// Changes something. Sent as POST.
-    Act,
+    Post,
 }
 
 /// Request that the page may make.
 pub(crate) struct Route {
     pub name: &'static str,
-    pub manner: Manner,
-    pub answer: fn(&PageContext, &Asked) -> Result<Value, Failure>,
+    pub method: Method,
+    pub answer: fn(&PageContext, &PageRequest) -> Result<Value, Failure>,
 }
 
 const ROUTES: [Route; 18] = [
-    look("pulse", pulse),
-    look("forks", forks),
-    look("uncommitted", uncommitted),
-    look("diff", diff),
-    look("sides", sides),
-    look("reviews", reviews),
-    look("review", review),
-    look("conflict", conflict),
-    look("handoffs", handoffs),
-    look("handoff", handoff),
-    look("sessions", sessions),
-    look("session", session),
-    act("start", start),
-    act("resolve", resolve),
-    act("refresh", refresh),
-    act("commit", commit),
-    act("abort", abort),
-    act("apply", apply),
+    get("pulse", pulse),
+    get("forks", forks),
+    get("uncommitted", uncommitted),
+    get("diff", diff),
+    get("sides", sides),
+    get("reviews", reviews),
+    get("review", review),
+    get("conflict", conflict),
+    get("handoffs", handoffs),
+    get("handoff", handoff),
+    get("sessions", sessions),
+    get("session", session),
+    post("start", start),
+    post("resolve", resolve),
+    post("refresh", refresh),
+    post("commit", commit),
+    post("abort", abort),
+    post("apply", apply),
 ];
 
-const fn look(
+const fn get(
     name: &'static str,
-    answer: fn(&PageContext, &Asked) -> Result<Value, Failure>,
+    answer: fn(&PageContext, &PageRequest) -> Result<Value, Failure>,
 ) -> Route {
     Route {
         name,
-        manner: Manner::Look,
+        method: Method::Get,
         answer,
     }
 }
 
-const fn act(
+const fn post(
     name: &'static str,
-    answer: fn(&PageContext, &Asked) -> Result<Value, Failure>,
+    answer: fn(&PageContext, &PageRequest) -> Result<Value, Failure>,
 ) -> Route {
     Route {
         name,
-        manner: Manner::Act,
+        method: Method::Post,
         answer,
     }
 }
@@ -183,13 +183,13 @@ pub(crate) fn find(name: &str) -> Option<&'static Route> {
     ROUTES.iter().find(|route| route.name == name)
 }
 
-fn pulse(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
-    let pulse = watch::next_pulse(place, asked.text("known").unwrap_or_default())?;
+fn pulse(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
+    let pulse = watch::next_pulse(place, input.text("known").unwrap_or_default())?;
     Ok(json!({ "pulse": pulse }))
 }
 
-fn forks(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
-    let mut client = place.look()?;
+fn forks(place: &PageContext, _: &PageRequest) -> Result<Value, Failure> {
+    let mut client = place.connect()?;
     let Forks { forks, damaged } = client.call(&ops::ListForks {})?;
     let mut snapshots = serde_json::Map::new();
     for fork in &forks {
@@ -207,10 +207,10 @@ fn forks(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
 }
 
 /// Returns the number of uncommitted paths of each fork, or its failure.
-fn uncommitted(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
-    let mut client = place.look()?;
+fn uncommitted(place: &PageContext, _: &PageRequest) -> Result<Value, Failure> {
+    let mut client = place.connect()?;
     let forks = client.call(&ops::ListForks {})?.forks;
-    let mut told = serde_json::Map::new();
+    let mut counts = serde_json::Map::new();
     for fork in forks {
         let changes = client.call(&ops::Status {
             fork: fork.name.clone(),
@@ -220,18 +220,18 @@ fn uncommitted(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
             Ok(changes) => json!({ "paths": changes.changes.len() }),
             Err(failure) => json!({ "trouble": document(&failure)? }),
         };
-        told.insert(fork.name.to_string(), line);
+        counts.insert(fork.name.to_string(), line);
     }
-    Ok(Value::Object(told))
+    Ok(Value::Object(counts))
 }
 
-fn diff(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
+fn diff(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
     let request = ops::Diff {
-        fork: asked.fork("fork")?,
-        against: asked.text("against").map(str::to_owned),
+        fork: input.fork("fork")?,
+        against: input.text("against").map(str::to_owned),
         reverse: false,
     };
-    let difference = place.look()?.call(&request)?;
+    let difference = place.connect()?.call(&request)?;
     let trees = (difference.old_tree.as_str(), difference.new_tree.as_str());
     let changes = contents::with_line_counts(&place.repository()?, trees, &difference.changes)?;
     Ok(with(document(&difference)?, "changes", changes))
@@ -245,19 +245,19 @@ fn with(mut document: Value, field: &str, value: Value) -> Value {
     document
 }
 
-fn sides(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
-    let side = |mode, id| asked.text(mode).zip(asked.text(id));
+fn sides(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
+    let side = |mode, id| input.text(mode).zip(input.text(id));
     let options = SidesOptions {
-        context: asked.number_or("context", CONTEXT_LINES)?,
-        max_rows: asked.number_or("rows", ROWS)?.min(ROWS_MAX),
+        context: input.number_or("context", CONTEXT_LINES)?,
+        max_rows: input.number_or("rows", ROWS)?.min(ROWS_MAX),
     };
     let repository = place.repository()?;
     let (old, new) = (side("old_mode", "old_id"), side("new_mode", "new_id"));
     document(&contents::compare(&repository, old, new, options)?)
 }
 
-fn reviews(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
-    document(&place.look()?.call(&ops::ListReviews { all: true })?)
+fn reviews(place: &PageContext, _: &PageRequest) -> Result<Value, Failure> {
+    document(&place.connect()?.call(&ops::ListReviews { all: true })?)
 }
 
 /// Converts a review to JSON, with the line counts of its changes.
@@ -267,17 +267,17 @@ fn format_review(place: &PageContext, shown: &ReviewShown) -> Result<Value, Fail
     Ok(with(document(shown)?, "changes", changes))
 }
 
-fn review(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
+fn review(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
     let request = ops::ShowReview {
-        review: asked.number("review")?,
+        review: input.number("review")?,
     };
-    format_review(place, &place.look()?.call(&request)?)
+    format_review(place, &place.connect()?.call(&request)?)
 }
 
-fn conflict(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
-    let review = asked.number("review")?;
-    let number: usize = asked.number("conflict")?;
-    let shown = place.look()?.call(&ops::ShowReview { review })?;
+fn conflict(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
+    let review = input.number("review")?;
+    let number: usize = input.number("conflict")?;
+    let shown = place.connect()?.call(&ops::ShowReview { review })?;
     let record = shown.info.record.conflicts.get(number).ok_or_else(|| {
         Failure::new(
             ErrorCode::NoSuchConflict,
@@ -288,41 +288,41 @@ fn conflict(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     contents::conflict(&place.repository()?, record)
 }
 
-fn handoffs(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
+fn handoffs(place: &PageContext, _: &PageRequest) -> Result<Value, Failure> {
     let request = ops::ListHandoffs { all: true };
-    document(&place.look()?.call(&request)?)
+    document(&place.connect()?.call(&request)?)
 }
 
-fn handoff(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
+fn handoff(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
     let request = ops::ShowHandoff {
-        id: asked.number("handoff")?,
+        id: input.number("handoff")?,
     };
-    let shown = place.look()?.call(&request)?;
-    let told = document(&shown)?;
+    let shown = place.connect()?.call(&request)?;
+    let answer = document(&shown)?;
     match (&shown.old_tree, &shown.new_tree) {
         (Some(old_tree), Some(new_tree)) => {
             let repository = place.repository()?;
             let changes =
                 contents::with_line_counts(&repository, (old_tree, new_tree), &shown.changes)?;
-            Ok(with(told, "changes", changes))
+            Ok(with(answer, "changes", changes))
         }
-        _ => Ok(told),
+        _ => Ok(answer),
     }
 }
 
-fn sessions(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
-    document(&place.look()?.call(&ops::ListSessions {})?)
+fn sessions(place: &PageContext, _: &PageRequest) -> Result<Value, Failure> {
+    document(&place.connect()?.call(&ops::ListSessions {})?)
 }
 
-fn session(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
+fn session(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
     let request = ops::ShowRound {
-        session: asked.fork("session")?,
+        session: input.fork("session")?,
     };
-    document(&place.look()?.call(&request)?)
+    document(&place.connect()?.call(&request)?)
 }
 
-fn start(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
-    place.act()?;
+fn start(place: &PageContext, _: &PageRequest) -> Result<Value, Failure> {
+    place.connect_or_start()?;
     Ok(json!({}))
 }
 
@@ -336,11 +336,11 @@ struct Resolve {
     reason: Option<String>,
 }
 
-fn resolve(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
-    let wish: Resolve = asked.body()?;
-    let mut client = place.act()?;
+fn resolve(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
+    let body: Resolve = input.body()?;
+    let mut client = place.connect_or_start()?;
     let store_dir = Store::dir_of(&place.repository()?);
-    let bytes = match (wish.how, &wish.content) {
+    let bytes = match (body.how, &body.content) {
         (ResolveWith::Content, Some(text)) => Some(text.clone().into_bytes()),
         (ResolveWith::Content, None) => return Err(not_understood("there is no content")),
         _ => None,
@@ -354,13 +354,13 @@ fn resolve(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
         None => None,
     };
     let request = ops::Resolve {
-        review: wish.review,
-        path: wish.path,
-        how: wish.how,
+        review: body.review,
+        path: body.path,
+        how: body.how,
         content: content.clone(),
         executable: None,
         by: "hand".to_owned(),
-        reason: wish.reason.filter(|reason| !reason.trim().is_empty()),
+        reason: body.reason.filter(|reason| !reason.trim().is_empty()),
         metadata: None,
     };
     let shown = client.call(&request).inspect_err(|_| {
@@ -378,21 +378,25 @@ struct OfReview {
     message: Option<String>,
 }
 
-fn refresh(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
-    let OfReview { review, .. } = asked.body()?;
-    let shown = place.act()?.call(&ops::RefreshReview { review })?;
+fn refresh(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
+    let OfReview { review, .. } = input.body()?;
+    let shown = place
+        .connect_or_start()?
+        .call(&ops::RefreshReview { review })?;
     format_review(place, &shown)
 }
 
-fn abort(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
-    let OfReview { review, .. } = asked.body()?;
-    let shown = place.act()?.call(&ops::AbortReview { review })?;
+fn abort(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
+    let OfReview { review, .. } = input.body()?;
+    let shown = place
+        .connect_or_start()?
+        .call(&ops::AbortReview { review })?;
     format_review(place, &shown)
 }
 
 /// Commits the result of a review: a merge or a sequence.
-fn commit(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
-    let OfReview { review, message } = asked.body()?;
+fn commit(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
+    let OfReview { review, message } = input.body()?;
     let message = message.filter(|message| !message.trim().is_empty());
     let request = ops::CommitReview {
         review,
@@ -422,8 +426,8 @@ struct Apply {
 }
 
 /// Applies a handoff. Conflicts become a review.
-fn apply(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
-    let Apply { handoff, into } = asked.body()?;
+fn apply(place: &PageContext, input: &PageRequest) -> Result<Value, Failure> {
+    let Apply { handoff, into } = input.body()?;
     let signers = identity::signers(&place.common_dir)?;
     let request = ops::ApplyHandoff {
         handoff,
@@ -431,7 +435,7 @@ fn apply(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
         review: ReviewPolicy::OnConflict,
         ..ops::ApplyHandoff::default()
     };
-    let mut client = place.act()?;
+    let mut client = place.connect_or_start()?;
     client.from = CallerContext {
         command: COMMAND.to_owned(),
         author: signers.author,

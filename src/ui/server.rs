@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::http::{Reply, RequestHead};
 use super::key::Key;
-use super::routes::{Asked, Manner, PageContext};
+use super::routes::{Method, PageContext, PageRequest};
 use super::{assets, contents, routes};
 use tine_ops::{ErrorCode, ExitCode, Failure};
 
@@ -213,7 +213,7 @@ impl Page {
     }
 
     fn answer(&self, route: &routes::Route, query: &str, body: Vec<u8>) -> Reply {
-        let asked = Asked {
+        let asked = PageRequest {
             fields: form_urlencoded::parse(query.as_bytes())
                 .into_owned()
                 .collect(),
@@ -276,9 +276,9 @@ impl Page {
         };
         let wanted =
             wanted.ok_or_else(|| refuse(404, wrong_request("there is no such thing here")))?;
-        match (head.method.as_str(), wanted.manner()) {
-            ("GET", Manner::Look) => {}
-            ("POST", Manner::Act) => {
+        match (head.method.as_str(), wanted.method()) {
+            ("GET", Method::Get) => {}
+            ("POST", Method::Post) => {
                 let is_json = head
                     .values("Content-Type")
                     .any(|of| of.eq_ignore_ascii_case(JSON));
@@ -308,10 +308,10 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn manner(&self) -> Manner {
+    fn method(&self) -> Method {
         match self {
-            Wanted::Asset(_) => Manner::Look,
-            Wanted::Route(route, _) => route.manner,
+            Wanted::Asset(_) => Method::Get,
+            Wanted::Route(route, _) => route.method,
         }
     }
 }

@@ -41,26 +41,26 @@ pub(crate) struct Hunk {
     pub old_line: usize,
     /// First line in the new text, from 1.
     pub new_line: usize,
-    pub rows: Vec<Row>,
+    pub rows: Vec<DiffRow>,
 }
 
 /// Line of each text.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Row {
+pub(crate) enum DiffRow {
     Same {
-        same: Vec<Piece>,
+        same: Vec<Span>,
     },
     /// Lines that differ. None if only the other text has a line here.
     Changed {
-        old: Option<Vec<Piece>>,
-        new: Option<Vec<Piece>>,
+        old: Option<Vec<Span>>,
+        new: Option<Vec<Span>>,
     },
 }
 
 /// Part of a line.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Piece(pub Mark, pub String);
+pub(crate) struct Span(pub Mark, pub String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -86,11 +86,11 @@ pub(crate) fn sides(old: &[u8], new: &[u8], options: SidesOptions) -> Sides {
         .map(|hunk| (wide(hunk.before), wide(hunk.after)))
         .collect();
 
-    let mut drawing = Drawing {
+    let mut builder = SidesBuilder {
         old: &old_lines,
         new: &new_lines,
         room: options.max_rows,
-        drawn: Sides {
+        sides: Sides {
             hunks: Vec::new(),
             rows: 0,
         },
@@ -98,44 +98,44 @@ pub(crate) fn sides(old: &[u8], new: &[u8], options: SidesOptions) -> Sides {
     let mut differences = differences.into_iter().peekable();
     while let Some((before, after)) = differences.next() {
         let lead = before.start.min(options.context);
-        drawing.begin(before.start - lead, after.start.saturating_sub(lead));
-        drawing.same(before.start - lead..before.start);
+        builder.begin(before.start - lead, after.start.saturating_sub(lead));
+        builder.same(before.start - lead..before.start);
         let mut end = before.end;
-        drawing.changed(before, after);
+        builder.changed(before, after);
         // Differences closer than both contexts share a hunk.
         while let Some((before, after)) = differences.next_if(|(next, _)| {
             next.start.saturating_sub(end) <= options.context.saturating_mul(2)
         }) {
-            drawing.same(end..before.start);
+            builder.same(end..before.start);
             end = before.end;
-            drawing.changed(before, after);
+            builder.changed(before, after);
         }
-        drawing.same(end..end.saturating_add(options.context).min(old_lines.len()));
+        builder.same(end..end.saturating_add(options.context).min(old_lines.len()));
     }
-    drawing.drawn.hunks.retain(|hunk| !hunk.rows.is_empty());
-    drawing.drawn
+    builder.sides.hunks.retain(|hunk| !hunk.rows.is_empty());
+    builder.sides
 }
 
-struct Drawing<'a> {
+struct SidesBuilder<'a> {
     old: &'a [&'a [u8]],
     new: &'a [&'a [u8]],
     /// Number of rows that may still be added. Further ones are only counted.
     room: usize,
-    drawn: Sides,
+    sides: Sides,
 }
 
-impl Drawing<'_> {
+impl SidesBuilder<'_> {
     fn begin(&mut self, old_start: usize, new_start: usize) {
-        self.drawn.hunks.push(Hunk {
+        self.sides.hunks.push(Hunk {
             old_line: old_start + 1,
             new_line: new_start + 1,
             rows: Vec::new(),
         });
     }
 
-    fn push(&mut self, row: impl FnOnce() -> Row) {
-        self.drawn.rows += 1;
-        if let Some(hunk) = self.drawn.hunks.last_mut().filter(|_| self.room > 0) {
+    fn push(&mut self, row: impl FnOnce() -> DiffRow) {
+        self.sides.rows += 1;
+        if let Some(hunk) = self.sides.hunks.last_mut().filter(|_| self.room > 0) {
             self.room -= 1;
             hunk.rows.push(row());
         }
@@ -144,7 +144,7 @@ impl Drawing<'_> {
     /// Adds unchanged lines, given by their range in the old text.
     fn same(&mut self, lines: Range<usize>) {
         for line in self.old.get(lines).unwrap_or_default() {
-            self.push(|| Row::Same { same: plain(line) });
+            self.push(|| DiffRow::Same { same: plain(line) });
         }
     }
 
@@ -155,12 +155,12 @@ impl Drawing<'_> {
             self.push(|| match (old.get(at), new.get(at)) {
                 (Some(old), Some(new)) => {
                     let (old, new) = by_words(old, new);
-                    Row::Changed {
+                    DiffRow::Changed {
                         old: Some(old),
                         new: Some(new),
                     }
                 }
-                (old, new) => Row::Changed {
+                (old, new) => DiffRow::Changed {
                     old: old.map(|line| plain(line)),
                     new: new.map(|line| plain(line)),
                 },
@@ -176,7 +176,7 @@ fn wide(lines: Range<u32>) -> Range<usize> {
 /// Returns the shown text of a line, and a remark about it.
 ///
 /// The text has no line end, and is cut if it is too long.
-fn shown(line: &[u8]) -> (String, Option<Piece>) {
+fn shown(line: &[u8]) -> (String, Option<Span>) {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let end = text.len().min(LINE_MAX);
     let note = match (text.len() - end, line.ends_with(b"\n")) {
@@ -186,13 +186,13 @@ fn shown(line: &[u8]) -> (String, Option<Piece>) {
     };
     (
         String::from_utf8_lossy(&text[..end]).into_owned(),
-        note.map(|note| Piece(Mark::Note, note)),
+        note.map(|note| Span(Mark::Note, note)),
     )
 }
 
-fn plain(line: &[u8]) -> Vec<Piece> {
+fn plain(line: &[u8]) -> Vec<Span> {
     let (text, note) = shown(line);
-    std::iter::once(Piece(Mark::Plain, text))
+    std::iter::once(Span(Mark::Plain, text))
         .chain(note)
         .collect()
 }
@@ -200,7 +200,7 @@ fn plain(line: &[u8]) -> Vec<Piece> {
 /// Compares two lines and marks what differs.
 ///
 /// Nothing is marked if they have little in common.
-fn by_words(old: &[u8], new: &[u8]) -> (Vec<Piece>, Vec<Piece>) {
+fn by_words(old: &[u8], new: &[u8]) -> (Vec<Span>, Vec<Span>) {
     let ((old_text, old_note), (new_text, new_note)) = (shown(old), shown(new));
     let mut input = InternedInput::default();
     input.update_before(words(&old_text));
@@ -217,26 +217,25 @@ fn by_words(old: &[u8], new: &[u8]) -> (Vec<Piece>, Vec<Piece>) {
     let is_alike = shared * LIKENESS >= old_text.trim().len().min(new_text.trim().len());
     let is_added = |at: usize| diff.is_added(u32::try_from(at).unwrap_or(u32::MAX));
     let is_removed = |at: usize| !is_same.get(at).copied().unwrap_or_default();
-    let pieces =
-        |text: &str, is_changed: &dyn Fn(usize) -> bool, note: Option<Piece>| -> Vec<Piece> {
-            let mut pieces: Vec<Piece> = Vec::new();
-            for (at, word) in words(text).enumerate() {
-                let mark = if is_alike && is_changed(at) {
-                    Mark::Changed
-                } else {
-                    Mark::Plain
-                };
-                match pieces.last_mut() {
-                    Some(Piece(last, text)) if *last == mark => text.push_str(word),
-                    _ => pieces.push(Piece(mark, word.to_owned())),
-                }
+    let spans = |text: &str, is_changed: &dyn Fn(usize) -> bool, note: Option<Span>| -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        for (at, word) in words(text).enumerate() {
+            let mark = if is_alike && is_changed(at) {
+                Mark::Changed
+            } else {
+                Mark::Plain
+            };
+            match spans.last_mut() {
+                Some(Span(last, text)) if *last == mark => text.push_str(word),
+                _ => spans.push(Span(mark, word.to_owned())),
             }
-            pieces.extend(note);
-            pieces
-        };
+        }
+        spans.extend(note);
+        spans
+    };
     (
-        pieces(&old_text, &is_removed, old_note),
-        pieces(&new_text, &is_added, new_note),
+        spans(&old_text, &is_removed, old_note),
+        spans(&new_text, &is_added, new_note),
     )
 }
 
@@ -270,8 +269,8 @@ mod tests {
         max_rows: 100,
     };
 
-    fn piece(mark: Mark, text: &str) -> Piece {
-        Piece(mark, text.to_owned())
+    fn span(mark: Mark, text: &str) -> Span {
+        Span(mark, text.to_owned())
     }
 
     #[test]
@@ -283,15 +282,15 @@ mod tests {
         );
         let line = |word| {
             Some(vec![
-                piece(Mark::Plain, "let x = one("),
-                piece(Mark::Changed, word),
-                piece(Mark::Plain, ");"),
+                span(Mark::Plain, "let x = one("),
+                span(Mark::Changed, word),
+                span(Mark::Plain, ");"),
             ])
         };
-        let same = |text| Row::Same {
-            same: vec![piece(Mark::Plain, text)],
+        let same = |text| DiffRow::Same {
+            same: vec![span(Mark::Plain, text)],
         };
-        let changed = Row::Changed {
+        let changed = DiffRow::Changed {
             old: line("two"),
             new: line("three"),
         };
@@ -311,10 +310,10 @@ mod tests {
     #[test]
     fn lines_that_share_nothing_are_not_marked() {
         let compared = sides(b"alpha beta\n", b"12345 67890\n", ALL);
-        let Row::Changed { old: Some(old), .. } = &compared.hunks[0].rows[0] else {
+        let DiffRow::Changed { old: Some(old), .. } = &compared.hunks[0].rows[0] else {
             panic!("{compared:?}")
         };
-        assert_eq!(*old, [piece(Mark::Plain, "alpha beta")]);
+        assert_eq!(*old, [span(Mark::Plain, "alpha beta")]);
     }
 
     #[test]
@@ -329,8 +328,8 @@ mod tests {
         assert_eq!(places, [(1, 1, 3), (9, 8, 2)]);
         assert_eq!(
             compared.hunks[0].rows[1],
-            Row::Changed {
-                old: Some(vec![piece(Mark::Plain, "2")]),
+            DiffRow::Changed {
+                old: Some(vec![span(Mark::Plain, "2")]),
                 new: None
             }
         );
@@ -350,26 +349,26 @@ mod tests {
     #[test]
     fn a_missing_newline_and_a_long_line_are_told() {
         let compared = sides(b"end\n", b"end", ALL);
-        let Row::Changed {
+        let DiffRow::Changed {
             old: Some(old),
             new: Some(new),
         } = &compared.hunks[0].rows[0]
         else {
             panic!("{compared:?}")
         };
-        assert_eq!(*old, [piece(Mark::Plain, "end")]);
+        assert_eq!(*old, [span(Mark::Plain, "end")]);
         assert_eq!(
             *new,
             [
-                piece(Mark::Plain, "end"),
-                piece(Mark::Note, "no newline at the end")
+                span(Mark::Plain, "end"),
+                span(Mark::Note, "no newline at the end")
             ]
         );
         let long = sides(b"", &[b'x'; 2500], ALL);
-        let Row::Changed { new: Some(new), .. } = &long.hunks[0].rows[0] else {
+        let DiffRow::Changed { new: Some(new), .. } = &long.hunks[0].rows[0] else {
             panic!("{long:?}")
         };
-        assert_eq!(new[1], piece(Mark::Note, "500 bytes more"));
+        assert_eq!(new[1], span(Mark::Note, "500 bytes more"));
     }
 
     #[test]

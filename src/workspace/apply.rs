@@ -239,7 +239,7 @@ impl Applying<'_, '_> {
         arriving.sort_by(|a, b| a.path.cmp(&b.path));
         for replacement in arriving {
             if let Some(new) = &replacement.new {
-                self.put(&replacement.path, new)?;
+                self.put_entry(&replacement.path, new)?;
             }
         }
         Ok(())
@@ -450,7 +450,7 @@ impl Applying<'_, '_> {
         Ok(node.filter(|node| self.builder.is_unused(node.entry().ino)))
     }
 
-    fn put(&mut self, path: &RepoPath, new: &NewEntry) -> Result<(), OperationError> {
+    fn put_entry(&mut self, path: &RepoPath, new: &NewEntry) -> Result<(), OperationError> {
         let (parent, name) = path.split_last().ok_or(OperationError::Root)?;
         if let NewEntry::Mode { executable } = new {
             return self.set_mode(path, &parent, name, *executable);

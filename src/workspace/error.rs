@@ -157,14 +157,12 @@ pub enum OperationError {
     /// The target path exists.
     #[error("{0} exists already")]
     #[failure(PathExists)]
-    #[hint("`--force` replaces a file")]
+    #[hint("name another path; `--force` replaces a file, without `--agent`")]
     Exists(RepoPath),
     /// The path is a directory, and the operation needs a file.
     #[error("{0} is a directory")]
     #[failure(WrongKind)]
-    #[hint(
-        "`tine ls PATH` lists it, `tine rm -r PATH` removes it with all in it; nothing is replaced"
-    )]
+    #[hint("`tine ls --fork FORK PATH` lists it; `tine rm -r` removes one with all in it")]
     IsADirectory(RepoPath),
     /// The path is not a directory, and the operation needs one.
     #[error("{0} is not a directory")]
@@ -321,7 +319,7 @@ fn source_failed(message: String, source: &io::Error) -> Failure {
 /// Makes the failure of an operation at `path`.
 fn failed_at(path: &RepoPath, source: &FsError) -> Failure {
     let failure = source.to_failure();
-    let message = format!("{path}: {}", failure.message);
+    let message = format!("{}: {}", shown(path), failure.message);
     failure.message(message)
 }
 

@@ -19,7 +19,7 @@ const READ_CHUNK: usize = 1 << 20;
 
 /// Treatment of a symlink at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Last {
+pub enum FinalComponent {
     /// Follows it.
     Follow,
     /// Uses the symlink itself.
@@ -56,7 +56,11 @@ impl Workspace {
     /// # Errors
     /// [`OperationError::LeadsOut`], [`OperationError::SymlinkLoop`],
     /// [`OperationError::NotADirectory`]; [`OperationError::Fs`] if the file system fails.
-    pub fn follow(&self, path: &RepoPath, last: Last) -> Result<RepoPath, OperationError> {
+    pub fn follow(
+        &self,
+        path: &RepoPath,
+        last: FinalComponent,
+    ) -> Result<RepoPath, OperationError> {
         let mut rest: RestOfPath = path
             .components()
             .map(|name| name.as_bytes().to_vec())
@@ -89,7 +93,7 @@ impl Workspace {
                 Err(error) => return Err(OperationError::at(&next)(error)),
             };
             match kind {
-                FileKind::Symlink if !rest.is_empty() || last == Last::Follow => {
+                FileKind::Symlink if !rest.is_empty() || last == FinalComponent::Follow => {
                     followed += 1;
                     if followed > SYMLINKS_MAX {
                         return Err(OperationError::SymlinkLoop(path.clone()));
@@ -112,7 +116,11 @@ impl Workspace {
     ///
     /// # Errors
     /// [`OperationError::NotFound`], and those of [`Workspace::follow`].
-    pub fn look_at(&self, path: &RepoPath, last: Last) -> Result<PathNode, OperationError> {
+    pub fn node_at_path(
+        &self,
+        path: &RepoPath,
+        last: FinalComponent,
+    ) -> Result<PathNode, OperationError> {
         let path = self.follow(path, last)?;
         let attr = self.resolve(&path).map_err(OperationError::at(&path))?;
         self.path_node(path, attr)
@@ -135,9 +143,9 @@ impl Workspace {
     /// Returns any other node itself. Follows a symlink at the end. Leaves out the fork's `.git`.
     ///
     /// # Errors
-    /// Those of [`Workspace::look_at`].
+    /// Those of [`Workspace::node_at_path`].
     pub fn list_at(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
-        let node = self.look_at(path, Last::Follow)?;
+        let node = self.node_at_path(path, FinalComponent::Follow)?;
         match node.attr.kind {
             FileKind::Directory => self.children(&node.path),
             _ => Ok(vec![node]),
@@ -150,9 +158,9 @@ impl Workspace {
     /// below. Each directory is read at another time. Leaves out the fork's `.git`.
     ///
     /// # Errors
-    /// Those of [`Workspace::look_at`].
+    /// Those of [`Workspace::node_at_path`].
     pub fn walk_at(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
-        let node = self.look_at(path, Last::Follow)?;
+        let node = self.node_at_path(path, FinalComponent::Follow)?;
         if node.attr.kind != FileKind::Directory {
             return Ok(vec![node]);
         }
@@ -235,8 +243,8 @@ impl Workspace {
         path: &RepoPath,
         take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let path = self.follow(path, Last::Follow)?;
-        let found = self.hold(&path).map_err(OperationError::at(&path))?;
+        let path = self.follow(path, FinalComponent::Follow)?;
+        let found = self.lookup_path(&path).map_err(OperationError::at(&path))?;
         let read = self.read_held(&path, found.ino, take);
         self.forget(found.ino, 1);
         read

@@ -12,60 +12,31 @@
 //! held for reading; contents may not. No large copy to or from a layer happens while `state` is
 //! held.
 
+mod announcing;
+mod nodes;
+mod sync;
+
 use std::sync::Arc;
 
 use log::error;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::base_nodes::{BaseAttrs, BaseNodes, base_node, blocks_of, file_kind};
-use super::carry::{CarriedNode, Carry};
+pub use self::announcing::{Announcement, AnnouncementListener, Invalidation};
+pub(super) use self::nodes::{FoundNode, NodePlace, shown_ctime};
+use super::base_nodes::{BaseAttrs, BaseNodes};
+use super::carry::Carry;
 use super::content_locks::ContentLocks;
 use super::error::FsError;
-use super::inodes::{BaseRef, InodeTable, LowerRef};
+use super::inodes::InodeTable;
 use super::lower_stack::LowerStack;
 use super::operations::journal::Journal;
 use super::ops::StatFs;
 use super::shown::ShownTexts;
-use super::view_steps::ViewStep;
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
-use tine_git::{Base, BaseDir, TreeEntryKind};
-use tine_layer::{
-    Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, inos_below,
-};
-use tine_path::{EntryName, NAME_MAX, PathError, RepoPath};
+use tine_git::Base;
+use tine_layer::{LayerError, LayerStack, LayerStats, Op, inos_below};
+use tine_path::{NAME_MAX, PathError};
 use tine_sys::file::fs_figures;
-
-/// Cache invalidation that a mount must send to the kernel.
-///
-/// It follows a change that did not come through that mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Invalidation {
-    /// The name in this directory may resolve to another node now.
-    Entry {
-        /// Directory that holds the name.
-        parent: Ino,
-        /// Name whose dentry the kernel must drop.
-        name: EntryName,
-    },
-    /// The node's attributes or content changed.
-    Node(Ino),
-    /// The node's attributes changed. The content did not, or the kernel knows of its change.
-    Attributes(Ino),
-}
-
-/// Completed change that did not come through the kernel.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Announcement {
-    /// Caches that the kernel must drop.
-    pub invalidations: Vec<Invalidation>,
-    /// Steps by which a program would have made the change.
-    ///
-    /// Only steps that may be watched are included.
-    pub steps: Vec<ViewStep>,
-}
-
-/// Callback that receives changes that did not come through the kernel.
-pub type AnnouncementListener = Arc<dyn Fn(Announcement) + Send + Sync>;
 
 /// One fork's file system.
 ///
@@ -101,57 +72,6 @@ pub(super) struct ViewState {
     pub since: Option<Timestamp>,
     /// Number of pins of each content ([`Workspace::pin_content`]).
     pub pins: InoMap<u32>,
-}
-
-/// Returns the ctime that a layer's node shows.
-///
-/// It is not earlier than `since`, the time at which the fork got its lower layers.
-pub(super) fn shown_ctime(node: &Node, since: Option<Timestamp>) -> Timestamp {
-    since.map_or(node.ctime, |since| node.ctime.max(since))
-}
-
-/// Node together with the place of its attributes.
-#[derive(Clone)]
-pub(super) struct FoundNode {
-    pub ino: Ino,
-    pub place: NodePlace,
-}
-
-impl FoundNode {
-    /// Returns a node that a layer has, or will have.
-    pub(crate) fn in_layer(ino: Ino) -> FoundNode {
-        FoundNode {
-            ino,
-            place: NodePlace::Layer,
-        }
-    }
-
-    /// Returns whether the base has the node and no layer does.
-    pub(crate) fn is_in_base(&self) -> bool {
-        matches!(self.place, NodePlace::Base(_))
-    }
-}
-
-/// Place of a node's attributes.
-#[derive(Clone)]
-pub(super) enum NodePlace {
-    /// A layer has the node.
-    Layer,
-    /// Only the base has the node.
-    Base(BaseRef),
-    /// The node is carried, and no layer has it.
-    Carried(Arc<CarriedNode>),
-    /// The root, while no layer has it.
-    BaseRoot,
-}
-
-impl From<LowerRef> for NodePlace {
-    fn from(lower: LowerRef) -> NodePlace {
-        match lower {
-            LowerRef::Base(base) => NodePlace::Base(base),
-            LowerRef::Carried(node) => NodePlace::Carried(node),
-        }
-    }
 }
 
 impl From<PathError> for FsError {
@@ -280,7 +200,7 @@ impl Workspace {
     ///
     /// # Errors
     /// Those of [`Workspace::lookup`] without [`FsError::NotFound`].
-    pub fn lookup_untold(&self, parent: Ino, name: &[u8]) -> Result<(Option<Attr>, bool), FsError> {
+    pub fn try_lookup(&self, parent: Ino, name: &[u8]) -> Result<(Option<Attr>, bool), FsError> {
         let state = self.state.read();
         let dir = self.find_dir(&state, parent)?;
         let looked = match self.child(&state, &dir, name)? {
@@ -398,106 +318,6 @@ impl Workspace {
         })
     }
 
-    /// Writes the node's content, and the log up to it, to disk. Blocks.
-    ///
-    /// # Errors
-    /// [`FsError::Layer`] or [`FsError::NoSpace`] if writing or syncing fails.
-    pub fn fsync(&self, ino: Ino) -> Result<(), FsError> {
-        let flush = {
-            let state = self.state.read();
-            let layer = state.stack.open_layer();
-            match layer.content_of(ino) {
-                Some((_, content)) => Some((layer.id(), layer.flush_of(content)?)),
-                None => None,
-            }
-        };
-        // The bulk is flushed while others use the fork.
-        if let Some((layer, flush)) = flush
-            && let Err(error) = flush.run()
-        {
-            self.with_layer(layer, |layer| layer.note_failed_sync(&error));
-            return Err(error.into());
-        }
-        self.sync()
-    }
-
-    /// Writes all layers to disk. Blocks, but others may use the fork meanwhile.
-    ///
-    /// # Errors
-    /// [`FsError::Layer`] or [`FsError::NoSpace`] if writing or syncing fails.
-    pub fn sync(&self) -> Result<(), FsError> {
-        let _one_at_a_time = self.syncing.lock();
-        let mut job = {
-            let mut state = self.state.write();
-            while state.stack.has_unsealed() {
-                drop(state);
-                self.seal_frozen()?;
-                state = self.state.write();
-            }
-            let _nobody_writes;
-            if state.stack.open_layer().must_write_again() {
-                drop(state);
-                _nobody_writes = self.contents.write_all();
-                state = self.state.write();
-            }
-            let layer = state.stack.open_layer_mut();
-            if !layer.is_dirty() {
-                return Ok(());
-            }
-            layer.begin_sync()?
-        };
-        let layer = job.layer();
-        let done = job
-            .sync_contents()
-            .and_then(|()| {
-                self.with_layer(layer, |layer| layer.complete_sync(&mut job))
-                    .unwrap_or(Ok(()))
-            })
-            .and_then(|()| job.sync_log());
-        self.with_layer(layer, |layer| layer.end_sync(job));
-        // A layer that was frozen meanwhile is on disk only once it is sealed.
-        done.and_then(|()| self.seal_frozen())?;
-        Ok(())
-    }
-
-    /// Seals the frozen layers, oldest first.
-    ///
-    /// A layer must not be on disk before the layers below it.
-    fn seal_frozen(&self) -> Result<(), LayerError> {
-        let (frozen, retired) = {
-            let state = self.state.read();
-            (
-                state.stack.frozen().to_vec(),
-                state.stack.retired().to_vec(),
-            )
-        };
-        retired
-            .iter()
-            .chain(frozen.iter().rev())
-            .try_for_each(|layer| layer.seal())
-    }
-
-    /// Calls `change` with the layer `id`, which may be frozen by now.
-    ///
-    /// Returns `None` if the layer is sealed or gone.
-    fn with_layer<T>(&self, id: LayerId, change: impl FnOnce(&mut Layer) -> T) -> Option<T> {
-        let mut state = self.state.write();
-        if state.stack.open_layer().id() == id {
-            return Some(change(state.stack.open_layer_mut()));
-        }
-        let mut layers = state.stack.frozen().iter().chain(state.stack.retired());
-        let frozen = layers.find(|layer| layer.id() == id).cloned();
-        // A thread that seals the layer waits for the disk.
-        drop(state);
-        frozen?.with_unsealed(change)
-    }
-
-    /// Returns whether anything was written since the last sync.
-    pub fn is_dirty(&self) -> bool {
-        let state = self.state.read();
-        state.stack.has_unsealed() || state.stack.open_layer().is_dirty()
-    }
-
     /// Refuses changes until the fork is opened again.
     ///
     /// Called after a panic, which may have left a change half done.
@@ -538,265 +358,11 @@ impl Workspace {
         self.inodes.shrink();
     }
 
-    /// Sets the callback for changes that did not come through the kernel.
-    ///
-    /// `None` when the mount is gone. The listener is called without any lock held and must not
-    /// call back into this workspace.
-    pub fn set_listener(&self, listener: Option<AnnouncementListener>) {
-        *self.listener.write() = listener;
-    }
-
-    pub(super) fn has_listener(&self) -> bool {
-        self.listener.read().is_some()
-    }
-
-    /// Notifies the listener. No lock of this workspace may be held.
-    pub(super) fn announce(&self, changes: impl IntoIterator<Item = Invalidation>) {
-        self.announce_steps(changes, Vec::new());
-    }
-
-    /// Notifies the listener of a change that may be watched.
-    ///
-    /// Like [`Workspace::announce`], with the steps that a watcher should see.
-    pub(super) fn announce_steps(
-        &self,
-        changes: impl IntoIterator<Item = Invalidation>,
-        steps: Vec<ViewStep>,
-    ) {
-        let listener = self.listener.read().clone();
-        if let Some(listener) = listener {
-            let mut changes: Vec<Invalidation> = changes.into_iter().collect();
-            let is_name = |change: &Invalidation| matches!(change, Invalidation::Entry { .. });
-            if self.shows_texts() && changes.iter().any(is_name) {
-                // The change may have moved another directory to the path of a shown text.
-                changes.extend(self.shown_names());
-            }
-            if !changes.is_empty() {
-                listener(Announcement {
-                    invalidations: changes,
-                    steps,
-                });
-            }
-        }
-    }
-
     pub(super) fn read_state(&self) -> RwLockReadGuard<'_, ViewState> {
         self.state.read()
     }
 
     pub(super) fn write_state(&self) -> RwLockWriteGuard<'_, ViewState> {
         self.state.write()
-    }
-
-    /// Finds the node with this number.
-    ///
-    /// It must be in a layer, be the root, or be remembered by the kernel.
-    pub(super) fn find(&self, state: &ViewState, ino: Ino) -> Result<FoundNode, FsError> {
-        let place = if state.stack.node(ino).is_some() {
-            NodePlace::Layer
-        } else if ino == Ino::ROOT {
-            NodePlace::BaseRoot
-        } else {
-            self.inodes.lower(ino).ok_or(FsError::Stale)?.into()
-        };
-        Ok(FoundNode { ino, place })
-    }
-
-    /// Finds the directory with this number; see [`Workspace::find`].
-    pub(super) fn find_dir(&self, state: &ViewState, ino: Ino) -> Result<FoundNode, FsError> {
-        let found = self.find(state, ino)?;
-        match self.kind(state, &found)? {
-            FileKind::Directory => Ok(found),
-            _ => Err(FsError::NotADirectory),
-        }
-    }
-
-    /// Returns the layers' node of a [`NodePlace::Layer`].
-    pub(super) fn layer_node<'s>(
-        &self,
-        state: &'s ViewState,
-        ino: Ino,
-    ) -> Result<&'s Node, FsError> {
-        state.stack.node(ino).ok_or(FsError::Stale)
-    }
-
-    pub(super) fn kind(&self, state: &ViewState, found: &FoundNode) -> Result<FileKind, FsError> {
-        Ok(match &found.place {
-            NodePlace::Layer => self.layer_node(state, found.ino)?.kind,
-            NodePlace::Base(base) => file_kind(base.entry().kind),
-            NodePlace::Carried(node) => node.attr.kind,
-            NodePlace::BaseRoot => FileKind::Directory,
-        })
-    }
-
-    /// Returns the node at `name` in the directory `dir`.
-    pub(super) fn child(
-        &self,
-        state: &ViewState,
-        dir: &FoundNode,
-        name: &[u8],
-    ) -> Result<Option<FoundNode>, FsError> {
-        // The kernel passes names of up to 1024 bytes. A plain "not found" would hide that such a
-        // name can never exist.
-        if name.len() > NAME_MAX {
-            return Err(FsError::NameTooLong);
-        }
-        match state.stack.dentry(dir.ino, name) {
-            Some(Dentry::Entry(ino)) => Ok(Some(FoundNode {
-                ino,
-                place: NodePlace::Layer,
-            })),
-            Some(Dentry::Whiteout) => Ok(None),
-            None => match self.base_dir(state, dir)? {
-                Some(base_dir) => match base_dir.find(name) {
-                    Some(index) => Ok(self.base_child(state, &base_dir, index)),
-                    None => self.carried_child(state, dir, name),
-                },
-                None => self.carried_child(state, dir, name),
-            },
-        }
-    }
-
-    /// Returns an entry of a base directory.
-    ///
-    /// The node is a layer's if one has it.
-    pub(super) fn base_child(
-        &self,
-        state: &ViewState,
-        dir: &Arc<BaseDir>,
-        index: usize,
-    ) -> Option<FoundNode> {
-        let base = BaseRef::new(dir, index)?;
-        let ino = base.entry().ino;
-        let place = if state.stack.node(ino).is_some() {
-            NodePlace::Layer
-        } else {
-            NodePlace::Base(base)
-        };
-        Some(FoundNode { ino, place })
-    }
-
-    /// Returns the base directory below a directory of the view.
-    ///
-    /// `None` for a directory made in the fork and for a submodule's.
-    pub(super) fn base_dir(
-        &self,
-        state: &ViewState,
-        dir: &FoundNode,
-    ) -> Result<Option<Arc<BaseDir>>, FsError> {
-        Ok(match &dir.place {
-            NodePlace::BaseRoot => Some(state.base.base.root()?),
-            NodePlace::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
-                Some(state.base.base.dir(&base.path(), base.entry().id)?)
-            }
-            NodePlace::Base(_) | NodePlace::Carried(_) => None,
-            NodePlace::Layer => match &self.layer_node(state, dir.ino)?.origin {
-                Some(origin) if origin.kind == TreeEntryKind::Directory => {
-                    Some(state.base.base.dir(&origin.path, origin.id)?)
-                }
-                _ => None,
-            },
-        })
-    }
-
-    /// Returns the number of the directory that holds `dir`. The root is its own parent.
-    pub(super) fn parent_of(&self, state: &ViewState, dir: &FoundNode) -> Result<Ino, FsError> {
-        if dir.ino == Ino::ROOT {
-            return Ok(Ino::ROOT);
-        }
-        if let Some(parent) = state.stack.dir_parent(dir.ino) {
-            return Ok(parent);
-        }
-        let base_parent = match &dir.place {
-            NodePlace::BaseRoot => return Ok(Ino::ROOT),
-            NodePlace::Base(base) => base.dir().path.clone(),
-            NodePlace::Carried(node) => node
-                .path
-                .split_last()
-                .map(|(parent, _)| parent)
-                .unwrap_or_default(),
-            NodePlace::Layer => match &self.layer_node(state, dir.ino)?.origin {
-                Some(origin) => origin
-                    .path
-                    .split_last()
-                    .map(|(parent, _)| parent)
-                    .unwrap_or_default(),
-                // An unlinked directory that was made in the fork has no place.
-                None => return Ok(Ino::ROOT),
-            },
-        };
-        Ok(state.base.base.hasher().ino(&base_parent))
-    }
-
-    pub(super) fn remember(&self, found: &FoundNode) -> Result<(), FsError> {
-        let lower = match &found.place {
-            NodePlace::Base(base) => Some(LowerRef::Base(base.clone())),
-            NodePlace::Carried(node) => Some(LowerRef::Carried(node.clone())),
-            NodePlace::Layer | NodePlace::BaseRoot => None,
-        };
-        self.inodes
-            .remember(found.ino, lower.as_ref())
-            .map_err(|_| {
-                error!("two paths share the inode number {}", found.ino.0);
-                FsError::Stale
-            })
-    }
-
-    pub(super) fn attr(&self, state: &ViewState, found: &FoundNode) -> Result<Attr, FsError> {
-        match &found.place {
-            NodePlace::Layer => {
-                let node = self.layer_node(state, found.ino)?;
-                Ok(self.with_carried_times(
-                    found.ino,
-                    node,
-                    self.node_attr(state, found.ino, node)?,
-                ))
-            }
-            NodePlace::Base(base) => self.base_attr(&state.base, base),
-            NodePlace::Carried(node) => self.carried_attr(node),
-            NodePlace::BaseRoot => {
-                Ok(self.with_dir_roots(state.base.root_attr()?, &RepoPath::root()))
-            }
-        }
-    }
-
-    pub(super) fn node_attr(
-        &self,
-        state: &ViewState,
-        ino: Ino,
-        node: &Node,
-    ) -> Result<Attr, FsError> {
-        let blocks = match &node.content {
-            Content::Own(content) => state.stack.content_blocks(*content, node.size)?,
-            Content::Carried(_) if node.kind == FileKind::Directory => 0,
-            Content::Base | Content::Blob(_) | Content::Carried(_) => blocks_of(node.size),
-            Content::Empty | Content::Link(_) => 0,
-        };
-        Ok(Attr {
-            ino,
-            kind: node.kind,
-            perm: node.perm,
-            nlink: node.nlink,
-            uid: node.uid,
-            gid: node.gid,
-            rdev: node.rdev,
-            size: node.size,
-            blocks,
-            atime: node.atime,
-            mtime: node.mtime,
-            ctime: shown_ctime(node, state.since),
-        })
-    }
-
-    /// Returns the node as a record that a layer can hold.
-    ///
-    /// It is the layer's node, or a copy-up of the base's or carried one.
-    pub(super) fn node(&self, state: &ViewState, found: &FoundNode) -> Result<Node, FsError> {
-        Ok(match &found.place {
-            NodePlace::Layer => self.layer_node(state, found.ino)?.clone(),
-            NodePlace::Base(base) => base_node(&self.base_attr(&state.base, base)?, base.origin()),
-            NodePlace::Carried(node) => return self.carried_node(node),
-            NodePlace::BaseRoot => base_node(&self.attr(state, found)?, state.base.root_origin()),
-        })
     }
 }

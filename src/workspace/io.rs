@@ -15,7 +15,7 @@ use super::ops::{Caller, FallocateMode};
 use super::privileges::{loses_privileges, take_privileges};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_git::ObjectId;
-use tine_layer::store::SeekWhence;
+use tine_layer::contents::SeekWhence;
 use tine_layer::{Content, ContentFile, ContentRef, LayerError, Node, Op};
 
 /// Size of the pieces in which contents are copied, in bytes.

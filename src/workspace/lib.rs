@@ -49,7 +49,7 @@ pub use carry::{CarryRecord, CarryRules, DependencyTree};
 pub use changed::Changed;
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, OperationError};
-pub use follow::{Last, PathNode};
+pub use follow::{FinalComponent, PathNode};
 pub use fs::{Announcement, AnnouncementListener, Invalidation, Workspace};
 pub use lower_stack::{Exclusive, LowerStack};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use parking_lot::{MutexGuard, RwLockWriteGuard};
 
 use super::error::{FsError, OperationError};
-use super::follow::Last;
+use super::follow::FinalComponent;
 use super::fs::{Invalidation, ViewState, Workspace};
 use super::mutate::NewNode;
 use super::operations::builder::{CommittedOperation, OperationBuilder};
@@ -107,7 +107,7 @@ impl Workspace {
         to: &RepoPath,
         options: MoveOptions,
     ) -> Result<Moved, OperationError> {
-        let from = changeable(self.follow(from, Last::Keep)?)?;
+        let from = changeable(self.follow(from, FinalComponent::Keep)?)?;
         let (_, name) = from.split_last().ok_or(OperationError::Root)?;
         let to = self.destination(to, &name, options.into)?;
         self.copy_up_at(&from)?;
@@ -130,9 +130,9 @@ impl Workspace {
         name: &EntryName,
         into: bool,
     ) -> Result<RepoPath, OperationError> {
-        let place = self.follow(to, Last::Keep)?;
+        let place = self.follow(to, FinalComponent::Keep)?;
         let is_dir = |path: &RepoPath| matches!(self.resolve(path), Ok(attr) if attr.kind == FileKind::Directory);
-        if let Ok(dir) = self.follow(to, Last::Follow)
+        if let Ok(dir) = self.follow(to, FinalComponent::Follow)
             && is_dir(&dir)
         {
             return changeable(dir.join(name));
@@ -165,7 +165,7 @@ impl Workspace {
     ) -> Result<Vec<RepoPath>, OperationError> {
         let followed = paths
             .iter()
-            .map(|path| changeable(self.follow(path, Last::Keep)?));
+            .map(|path| changeable(self.follow(path, FinalComponent::Keep)?));
         let mut followed = followed.collect::<Result<Vec<_>, _>>()?;
         followed.sort();
         followed.iter().try_for_each(|path| self.copy_up_at(path))?;
@@ -211,7 +211,7 @@ impl Workspace {
         content: NewContent<'_>,
         options: PutOptions,
     ) -> Result<Written, OperationError> {
-        let path = changeable(self.follow(path, Last::Keep)?)?;
+        let path = changeable(self.follow(path, FinalComponent::Keep)?)?;
         self.copy_up_at(&path)?;
         loop {
             let staged = self.stage(&path, content)?;
@@ -253,10 +253,13 @@ impl Workspace {
         max_bytes: u64,
         mut edit: impl FnMut(&[u8]) -> Result<Vec<u8>, E>,
     ) -> Result<Written, E> {
-        let path = changeable(self.follow(path, Last::Keep)?)?;
+        let path = changeable(self.follow(path, FinalComponent::Keep)?)?;
         self.copy_up_at(&path)?;
         loop {
-            let ino = self.hold(&path).map_err(OperationError::at(&path))?.ino;
+            let ino = self
+                .lookup_path(&path)
+                .map_err(OperationError::at(&path))?
+                .ino;
             let edited = self.edit_held(by, &path, ino, max_bytes, &mut edit);
             self.forget(ino, 1);
             if let Some(written) = edited? {
@@ -478,8 +481,8 @@ impl Workspace {
         } else {
             None
         };
-        journal.weights.add(&operation);
-        if let Err(error) = self.limit_trash(&mut state, &mut journal.weights) {
+        journal.in_trash.add(&operation);
+        if let Err(error) = self.limit_trash(&mut state, &mut journal.in_trash) {
             log::warn!("the trash keeps more than it should: {error}");
         }
         drop(state);

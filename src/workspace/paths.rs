@@ -33,7 +33,7 @@ impl Workspace {
     /// Those of [`Workspace::resolve`], and [`FsError::IsADirectory`] or [`FsError::Invalid`] for
     /// other nodes.
     pub fn read_path(&self, path: &RepoPath) -> Result<Vec<u8>, FsError> {
-        let found = self.hold(path)?;
+        let found = self.lookup_path(path)?;
         let content = match self.getattr(found.ino).map(|attr| (attr.kind, attr.size)) {
             Ok((FileKind::Symlink, _)) => self.readlink(found.ino),
             Ok((_, size)) => usize::try_from(size)
@@ -57,7 +57,7 @@ impl Workspace {
         path: &RepoPath,
         max_bytes: u64,
     ) -> Result<Option<Vec<u8>>, FsError> {
-        let found = match self.hold(path) {
+        let found = match self.lookup_path(path) {
             Ok(found) => found,
             Err(FsError::NotFound | FsError::NotADirectory) => return Ok(None),
             Err(error) => return Err(error),
@@ -278,7 +278,7 @@ impl Workspace {
     }
 
     /// Finds the node at `path` and counts one lookup of it.
-    pub(super) fn hold(&self, path: &RepoPath) -> Result<FoundNode, FsError> {
+    pub(super) fn lookup_path(&self, path: &RepoPath) -> Result<FoundNode, FsError> {
         let state = self.read_state();
         let found = self.walk(&state, path)?;
         self.remember(&found)?;

@@ -9,7 +9,7 @@ use std::process::Output;
 use tine::change::ChangeError;
 use tine::change::merge::Tip;
 use tine::change::sequence::{
-    Emptied, Item, RunOptions, Sequence, SequenceOutcome, of_mailbox, run,
+    Emptied, RunOptions, Sequence, SequenceItem, SequenceOutcome, of_mailbox, run,
 };
 use tine::git::mailbox::Subjects;
 use tine::git::{GitError, ObjectId, Repository};
@@ -228,8 +228,8 @@ impl Place {
         info.parent_ids.first().map(ObjectId::to_string)
     }
 
-    fn pick(&self, commit_id: ObjectId) -> Item {
-        Item::Pick {
+    fn pick(&self, commit_id: ObjectId) -> SequenceItem {
+        SequenceItem::Pick {
             commit: commit_id.to_string(),
             parent: self.parent(commit_id),
             says_origin: false,
@@ -392,7 +392,7 @@ fn patches_are_applied_as_git_apply_applies_them() {
                 .repository
                 .write_blob(&mut diff.stdout.as_slice(), diff.stdout.len() as u64)
                 .expect("it can be written");
-            let sequence = Sequence::of(vec![Item::Patch {
+            let sequence = Sequence::of(vec![SequenceItem::Patch {
                 patch: patch_id.to_string(),
                 strip: 1,
                 reverse,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tine::attr::{Attr, FileKind, Ino};
-use tine::layer::store::SeekWhence;
+use tine::layer::contents::SeekWhence;
 use tine::path::RepoPath;
 use tine::workspace::{
     Caller, FallocateMode, FsError, RenameMode, SetAttr, SetTime, Workspace, XattrMode,

@@ -275,7 +275,7 @@ impl<'r> Family<'r> {
             name: name.clone(),
             git_dir: self.repo.git_dir(),
             from: None,
-            take_up: None,
+            state: None,
             parent,
             branch: None,
             detached: false,

@@ -68,7 +68,7 @@ impl TestFork {
             git_dir: repo.git_dir(),
             from: None,
             parent: None,
-            take_up: None,
+            state: None,
             branch: None,
             detached: false,
             mount_dir: mount_dir.clone(),

@@ -203,7 +203,7 @@ fn node(side: Option<&Side>) -> DeltaNode {
 
 /// What a comparison says, or should say.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
+struct Reported {
     changes: BTreeMap<RepoPath, (Option<Side>, Option<Side>)>,
     ignored: BTreeSet<RepoPath>,
     /// With the gitlink that the tree has, and whether the rule matches.
@@ -216,10 +216,10 @@ fn rule(path: &RepoPath) -> bool {
     path.components().any(|name| name.as_bytes() == b"ig")
 }
 
-fn naive(head: &Flat, view: &ViewTree) -> Said {
-    let mut said = Said::default();
+fn naive(head: &Flat, view: &ViewTree) -> Reported {
+    let mut reported = Reported::default();
     let mut flat = Flat::new();
-    flatten(head, view, &RepoPath::root(), &mut flat, &mut said);
+    flatten(head, view, &RepoPath::root(), &mut flat, &mut reported);
     let paths: BTreeSet<&RepoPath> = head.keys().chain(flat.keys()).collect();
     for path in paths {
         let (old, new) = (head.get(path), flat.get(path));
@@ -227,16 +227,17 @@ fn naive(head: &Flat, view: &ViewTree) -> Said {
             continue;
         }
         if old.is_none() && rule(path) {
-            said.ignored.insert(path.clone());
+            reported.ignored.insert(path.clone());
         } else {
-            said.changes
+            reported
+                .changes
                 .insert(path.clone(), (old.cloned(), new.cloned()));
         }
     }
-    said
+    reported
 }
 
-fn flatten(head: &Flat, dir: &ViewTree, at: &RepoPath, flat: &mut Flat, said: &mut Said) {
+fn flatten(head: &Flat, dir: &ViewTree, at: &RepoPath, flat: &mut Flat, reported: &mut Reported) {
     for (name, child) in &dir.children {
         if name.as_bytes() == b".git" {
             continue;
@@ -248,7 +249,7 @@ fn flatten(head: &Flat, dir: &ViewTree, at: &RepoPath, flat: &mut Flat, said: &m
             }
             View::Node(None) => {
                 if !rule(&path) {
-                    said.left_out.insert(path);
+                    reported.left_out.insert(path);
                 }
             }
             View::Dir(child) => {
@@ -261,23 +262,24 @@ fn flatten(head: &Flat, dir: &ViewTree, at: &RepoPath, flat: &mut Flat, said: &m
                     .any(|other| other != &path && other.starts_with(&path));
                 if let Some(side) = gitlink {
                     if is_repository {
-                        said.nested
+                        reported
+                            .nested
                             .insert(path.clone(), (Some(side.clone()), false));
                     }
                     flat.insert(path, side.clone());
                 } else if is_tracked || !is_repository {
-                    flatten(head, child, &path, flat, said);
+                    flatten(head, child, &path, flat, reported);
                 } else {
                     let is_ignored = rule(&path);
-                    said.nested.insert(path, (None, is_ignored));
+                    reported.nested.insert(path, (None, is_ignored));
                 }
             }
         }
     }
 }
 
-fn said(comparison: Comparison<'_>) -> Said {
-    let mut said = Said::default();
+fn reported(comparison: Comparison<'_>) -> Reported {
+    let mut reported = Reported::default();
     for Candidate { path, old, new } in comparison.candidates {
         let new = match new {
             Found::Nothing => None,
@@ -289,14 +291,14 @@ fn said(comparison: Comparison<'_>) -> Said {
         };
         if old != new {
             assert!(
-                said.changes.insert(path, (old, new)).is_none(),
+                reported.changes.insert(path, (old, new)).is_none(),
                 "named twice"
             );
         }
     }
     for candidate in comparison.ignored {
         assert!(candidate.old.is_none(), "what HEAD has is never ignored");
-        assert!(said.ignored.insert(candidate.path), "named twice");
+        assert!(reported.ignored.insert(candidate.path), "named twice");
     }
     for NestedRepository {
         path,
@@ -304,13 +306,13 @@ fn said(comparison: Comparison<'_>) -> Said {
         is_ignored,
     } in comparison.nested
     {
-        let before = said.nested.insert(path, (old, is_ignored));
+        let before = reported.nested.insert(path, (old, is_ignored));
         assert!(before.is_none(), "named twice");
     }
     for path in comparison.left_out {
-        assert!(said.left_out.insert(path), "named twice");
+        assert!(reported.left_out.insert(path), "named twice");
     }
-    said
+    reported
 }
 
 fn blob(number: u8) -> ObjectId {
@@ -434,7 +436,7 @@ proptest! {
         let comparison = compare(&trees, &delta, head_tree, options, &mut is_ignored).unwrap();
         let sorted = comparison.candidates.is_sorted_by_key(|candidate| &candidate.path);
         prop_assert!(sorted, "candidates are sorted");
-        prop_assert_eq!(said(comparison), naive(&head, &view));
+        prop_assert_eq!(reported(comparison), naive(&head, &view));
     }
 
     /// Two trees differ where their flat lists differ, gitlinks included.

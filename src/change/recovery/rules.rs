@@ -4,9 +4,6 @@ use tine_git::Repository;
 
 const DAY_SECS: i64 = 24 * 60 * 60;
 
-/// Number, time of dropping (seconds since 1970) and bytes of entries.
-type Entries = Vec<(u64, i64, u64)>;
-
 /// Limits for entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoverRules {
@@ -54,7 +51,7 @@ impl RecoverRules {
 
     /// Returns the numbers of the entries that expire at `now_secs`.
     ///
-    /// `entries` have number, time and bytes. Those that are too old expire first, then the oldest
+    /// `entries` have number, time of dropping and bytes. Those that are too old expire first, then the oldest
     /// until the rest is small enough. An entry younger than a day does not expire by size.
     pub fn outdated(&self, entries: &[(u64, i64, u64)], now_secs: i64) -> Vec<u64> {
         let age_of = |kept_secs: i64| now_secs.saturating_sub(kept_secs);
@@ -62,8 +59,9 @@ impl RecoverRules {
             self.max_age_secs
                 .is_some_and(|max| age_of(kept_secs) >= i64::try_from(max).unwrap_or(i64::MAX))
         };
-        let (old, mut young): (Entries, Entries) = entries
+        let (old, mut young): (Vec<_>, Vec<_>) = entries
             .iter()
+            .copied()
             .partition(|(_, kept_secs, _)| is_too_old(*kept_secs));
         let mut outdated: Vec<u64> = old.into_iter().map(|(id, ..)| id).collect();
         young.sort_by_key(|(id, kept_secs, _)| (*kept_secs, *id));

@@ -4,7 +4,8 @@
 
 use std::collections::HashMap;
 
-use super::{KeptSnapshot, commit_view};
+use super::KeptSnapshot;
+use super::views::commit_view;
 use crate::changeset::{Blobs, Examined, Scope, Side, examine};
 use crate::compare::compare_trees;
 use crate::{Change, ChangeError};

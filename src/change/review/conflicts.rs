@@ -4,10 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::damaged;
+use super::{damaged, parse_id};
 use crate::ChangeError;
 use crate::resolver::JsonBytes;
-use tine_git::{ObjectId, TreeEntryKind};
+use tine_git::TreeEntryKind;
 use tine_merge::{Conflict, ConflictKind, MergeSide, Version, content_place};
 use tine_path::text::PathText;
 use tine_path::{PathError, RepoPath};
@@ -71,7 +71,7 @@ pub struct VersionRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolutionRecord {
     /// Kind of the resolution.
-    pub how: ResolvedHow,
+    pub how: ResolutionKind,
     /// Entries that replace the conflict; empty: the paths are deleted.
     pub versions: Vec<VersionRecord>,
     /// Author: a person's command, or a resolver.
@@ -87,7 +87,7 @@ pub struct ResolutionRecord {
 /// Kind of a resolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ResolvedHow {
+pub enum ResolutionKind {
     /// The merge base's lines in conflicting hunks, all else merged.
     Base,
     /// The target's lines in conflicting hunks, all else merged.
@@ -108,19 +108,19 @@ pub enum ResolvedHow {
     Delete,
 }
 
-impl ResolvedHow {
+impl ResolutionKind {
     /// Returns the resolution in a few words.
     pub fn in_words(self) -> &'static str {
         match self {
-            ResolvedHow::Base => "base",
-            ResolvedHow::Ours => "ours",
-            ResolvedHow::Theirs => "theirs",
-            ResolvedHow::Union => "both",
-            ResolvedHow::BaseFile => "base's file",
-            ResolvedHow::OursFile => "our file",
-            ResolvedHow::TheirsFile => "their file",
-            ResolvedHow::Content => "content",
-            ResolvedHow::Delete => "deleted",
+            ResolutionKind::Base => "base",
+            ResolutionKind::Ours => "ours",
+            ResolutionKind::Theirs => "theirs",
+            ResolutionKind::Union => "both",
+            ResolutionKind::BaseFile => "base's file",
+            ResolutionKind::OursFile => "our file",
+            ResolutionKind::TheirsFile => "their file",
+            ResolutionKind::Content => "content",
+            ResolutionKind::Delete => "deleted",
         }
     }
 }
@@ -161,14 +161,14 @@ impl From<&Version> for VersionRecord {
 impl VersionRecord {
     pub(super) fn version(&self) -> Result<Version, ChangeError> {
         Ok(Version {
-            path: parse(&self.path)?,
+            path: parse_path(&self.path)?,
             kind: self.kind,
-            id: ObjectId::from_hex(self.id.as_bytes()).map_err(|error| damaged(&error))?,
+            id: parse_id(&self.id)?,
         })
     }
 }
 
-pub(super) fn parse(path: &PathText) -> Result<RepoPath, ChangeError> {
+pub(super) fn parse_path(path: &PathText) -> Result<RepoPath, ChangeError> {
     RepoPath::parse(path.to_bytes()).map_err(|error: PathError| damaged(&error))
 }
 
@@ -220,10 +220,10 @@ impl ConflictRecord {
         let versions = |records: &[VersionRecord]| -> Result<Vec<Version>, ChangeError> {
             records.iter().map(VersionRecord::version).collect()
         };
-        let paths: Result<Vec<RepoPath>, ChangeError> = self.paths.iter().map(parse).collect();
+        let paths: Result<Vec<RepoPath>, ChangeError> = self.paths.iter().map(parse_path).collect();
         Ok(Conflict {
             kind: self.kind,
-            path: parse(&self.path)?,
+            path: parse_path(&self.path)?,
             paths: paths?,
             base: versions(&self.base)?,
             ours: versions(&self.ours)?,

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::{Item, parse_id};
+use super::SequenceItem;
 use crate::ChangeError;
+use crate::review::parse_id;
 use tine_git::Repository;
 use tine_git::mailbox::{Subjects, read_mail, split_mailbox};
 use tine_store::Store;
@@ -19,14 +20,14 @@ pub fn of_mailbox(
     mailbox: &Path,
     subjects: Subjects,
     three_way: bool,
-) -> Result<Vec<Item>, ChangeError> {
+) -> Result<Vec<SequenceItem>, ChangeError> {
     let scratch = store.scratch_dir()?;
     let blob = |bytes: &[u8]| repository.write_blob(&mut &*bytes, bytes.len() as u64);
     let mut items = Vec::new();
     for file in split_mailbox(mailbox, scratch.path())? {
         let mail = read_mail(&file, subjects)?;
         let author = repository.author_of(&mail)?;
-        items.push(Item::Mail {
+        items.push(SequenceItem::Mail {
             patch: if mail.patch.is_empty() {
                 None
             } else {
@@ -48,10 +49,13 @@ pub fn of_mailbox(
 ///
 /// # Errors
 /// [`ChangeError::Git`] if a commit cannot be read or a blob written.
-pub fn take_messages(repository: &Repository, items: &mut [Item]) -> Result<(), ChangeError> {
+pub fn take_messages(
+    repository: &Repository,
+    items: &mut [SequenceItem],
+) -> Result<(), ChangeError> {
     let mut commit_ids = Vec::new();
     for item in &*items {
-        if let Item::Mail {
+        if let SequenceItem::Mail {
             commit: Some(hex), ..
         } = item
         {
@@ -63,7 +67,7 @@ pub fn take_messages(repository: &Repository, items: &mut [Item]) -> Result<(), 
     }
     let contents = repository.commit_contents(&commit_ids)?;
     for item in items {
-        let Item::Mail {
+        let SequenceItem::Mail {
             commit: Some(hex),
             message,
             author,

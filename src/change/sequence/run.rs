@@ -4,12 +4,12 @@ mod patches;
 
 use self::patches::ThreeWay;
 use super::{
-    Emptied, Item, ItemDone, ItemResult, RunOptions, Sequence, SequenceOutcome, Stopped, parse_id,
+    Emptied, ItemDone, ItemResult, RunOptions, Sequence, SequenceItem, SequenceOutcome, Stopped,
 };
 use crate::ChangeError;
 use crate::going_back::at_paths;
 use crate::merge::{FastForward, MergeSpec, Planned, Tip, plan};
-use crate::review::{ConflictRecord, ReviewRecord, damaged};
+use crate::review::{ConflictRecord, ReviewRecord, damaged, parse_id};
 use tine_git::commit::clean_message;
 use tine_git::{CommitContent, CommitSpec, Identity, Message, ObjectId, Repository, program};
 use tine_merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
@@ -95,7 +95,7 @@ impl ItemOutcome {
         }
     }
 
-    fn of(outcome: MergeOutcome, item: &Item) -> ItemOutcome {
+    fn of(outcome: MergeOutcome, item: &SequenceItem) -> ItemOutcome {
         let record = |conflict: &Conflict| ConflictRecord {
             of: item.name(),
             ..ConflictRecord::of(conflict)
@@ -109,10 +109,12 @@ impl ItemOutcome {
 }
 
 impl Runner<'_> {
-    fn run_item(&mut self, index: usize, item: &Item) -> Result<(), ChangeError> {
+    fn run_item(&mut self, index: usize, item: &SequenceItem) -> Result<(), ChangeError> {
         match item {
-            Item::Merge { commit, message } => self.merge(index, item, parse_id(commit)?, message),
-            Item::Pick {
+            SequenceItem::Merge { commit, message } => {
+                self.merge(index, item, parse_id(commit)?, message)
+            }
+            SequenceItem::Pick {
                 commit,
                 parent,
                 says_origin,
@@ -120,14 +122,14 @@ impl Runner<'_> {
                 let parent_id = parent.as_deref().map(parse_id).transpose()?;
                 self.pick(index, item, parse_id(commit)?, parent_id, *says_origin)
             }
-            Item::Mail {
+            SequenceItem::Mail {
                 patch,
                 message,
                 author,
                 three_way,
                 ..
             } => self.apply_mail(index, item, patch.as_deref(), message, author, *three_way),
-            Item::Patch {
+            SequenceItem::Patch {
                 patch,
                 strip,
                 reverse,
@@ -147,7 +149,7 @@ impl Runner<'_> {
                 }
                 Ok(())
             }
-            Item::Restored {
+            SequenceItem::Restored {
                 base_tree,
                 view_tree,
                 paths,
@@ -168,7 +170,7 @@ impl Runner<'_> {
                 }
                 Ok(())
             }
-            Item::Uncommitted {
+            SequenceItem::Uncommitted {
                 head_tree,
                 view_tree,
                 is_ours,
@@ -230,7 +232,7 @@ impl Runner<'_> {
     fn merge(
         &mut self,
         index: usize,
-        item: &Item,
+        item: &SequenceItem,
         commit_id: ObjectId,
         message: &str,
     ) -> Result<(), ChangeError> {
@@ -272,7 +274,7 @@ impl Runner<'_> {
     fn pick(
         &mut self,
         index: usize,
-        item: &Item,
+        item: &SequenceItem,
         commit_id: ObjectId,
         parent_id: Option<ObjectId>,
         says_origin: bool,
@@ -321,7 +323,7 @@ impl Runner<'_> {
                 .sequence
                 .items
                 .get(index)
-                .and_then(Item::name)
+                .and_then(SequenceItem::name)
                 .unwrap_or_default();
             match (was_empty, self.sequence.emptied) {
                 (_, Emptied::Keep) => {}

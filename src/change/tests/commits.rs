@@ -356,11 +356,7 @@ fn what_was_uncommitted_comes_back_as_the_same_commit_after_gc() {
 
     let (second, _) = keep_uncommitted(&fixture).unwrap();
     assert_eq!(second, 2);
-    assert!(
-        recovery::purge(&fixture.store, &repository, &[1, 2])
-            .unwrap()
-            .is_empty()
-    );
+    assert!(recovery::purge(&fixture.store, &repository, &[1, 2]).is_empty());
     assert!(matches!(
         recovery::find(&repository, 2),
         Err(ChangeError::NothingToRecover(2))
@@ -395,11 +391,16 @@ fn an_entry_takes_in_what_it_stands_on_before_that_is_lost() {
         ..RecoverEntry::new(RecoverKind::Branch, "tine branch delete topic --force")
     };
     let id = recovery::keep(&fixture.store, fixture.git(), entry, &[]).unwrap();
-    let stands_on = |id| recovery::find(fixture.git(), id).unwrap().entry.stands_on;
+    let stands_on = |id| {
+        recovery::find(fixture.git(), id)
+            .unwrap()
+            .entry
+            .needed_commits
+    };
     assert_eq!(stands_on(id), [second.to_string()]);
 
     git(&["reset", "-q", "--hard", "HEAD^"]);
-    recovery::tend(&fixture.store, fixture.git(), 0).unwrap();
+    recovery::maintain(&fixture.store, fixture.git(), 0).unwrap();
     assert_eq!(
         stands_on(id),
         [fixture.repository.id_of("HEAD").to_string()]

@@ -3,6 +3,7 @@ mod docs;
 use super::super::usage;
 use super::*;
 use crate::ops::ErrorCode;
+use std::path::PathBuf;
 
 fn words(line: &str) -> Vec<OsString> {
     std::iter::once("tine")

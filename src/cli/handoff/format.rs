@@ -3,7 +3,7 @@
 use crate::change::handoff::{HandoffRecord, HandoffState};
 use crate::cli::output::{Cell, Output, Tone};
 use crate::ops::protocol::{HandoffInfo, HandoffShown};
-use crate::render::handoffs::{format_line, size, stands, whose};
+use crate::render::handoffs::{format_line, origin_and_recipient, size, state_text};
 use crate::render::text::{human_age, now_secs, one_line, short_id};
 
 /// Formats handoffs as a table.
@@ -13,8 +13,8 @@ pub(super) fn format_table(handoffs: &[HandoffInfo], output: &Output) -> String 
         .map(|HandoffInfo { record, .. }| {
             vec![
                 Cell::new(record.id.to_string()).right(),
-                Cell::new(whose(record)).toned(output, Tone::Name),
-                Cell::new(stands(record)).toned(output, tone(record)),
+                Cell::new(origin_and_recipient(record)).toned(output, Tone::Name),
+                Cell::new(state_text(record)).toned(output, tone(record)),
                 Cell::new(size(record)),
                 Cell::new(human_age(record.created_secs, now_secs())),
             ]

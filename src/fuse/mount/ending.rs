@@ -16,7 +16,7 @@ use crate::device;
 use crate::error::MountError;
 use crate::place::{self, FS_TYPE, MountedAt};
 use crate::users;
-use tine_sys::mount::{self as sys, UnmountHow};
+use tine_sys::mount::{self as sys, UnmountKind};
 
 /// Time for which a clean unmount of a busy mount is retried.
 ///
@@ -97,8 +97,8 @@ impl FuseMount {
         // If the connection can still be aborted after detaching, programs get a moment to finish.
         let control = Control::of(&self.place);
         let how = match control {
-            Some(_) => UnmountHow::Detach,
-            None => UnmountHow::Abort,
+            Some(_) => UnmountKind::Detach,
+            None => UnmountKind::Abort,
         };
         self.take_down(how)?;
         if self.shared.wait_until_over(FORCE_PATIENCE) {
@@ -123,7 +123,7 @@ impl FuseMount {
             let taken_down = if users::is_used_elsewhere(&self.place) {
                 Err(self.busy())
             } else {
-                self.take_down(UnmountHow::IfUnused)
+                self.take_down(UnmountKind::IfUnused)
             };
             match taken_down {
                 Err(MountError::Busy(_)) if Instant::now() < deadline => {
@@ -137,7 +137,7 @@ impl FuseMount {
     /// Unmounts the mount if it is on top.
     ///
     /// Returns how it was found.
-    fn take_down(&self, how: UnmountHow) -> Result<Visibility, MountError> {
+    fn take_down(&self, how: UnmountKind) -> Result<Visibility, MountError> {
         let found = visibility(&self.place)?;
         match found {
             Visibility::OnTop => {}
@@ -205,7 +205,7 @@ fn visibility_among(ours: &MountedAt, mounts: &[MountedAt]) -> Visibility {
 /// Detaches a mount that could not be served.
 pub(super) fn undo(mount: &MountedAt) {
     let undone = match visibility(mount) {
-        Ok(Visibility::OnTop) => device::unmount(&mount.dir, UnmountHow::Detach),
+        Ok(Visibility::OnTop) => device::unmount(&mount.dir, UnmountKind::Detach),
         Ok(Visibility::Covered | Visibility::Gone) => Ok(()),
         Err(error) => Err(error),
     };
@@ -233,7 +233,7 @@ fn abort_if(mount: &MountedAt, is_meant: impl FnOnce() -> bool) -> Result<(), Mo
             .map_err(MountError::io("cut off the mount at", &mount.dir));
     }
     match visibility(mount)? {
-        Visibility::OnTop => device::unmount(&mount.dir, UnmountHow::Abort),
+        Visibility::OnTop => device::unmount(&mount.dir, UnmountKind::Abort),
         // It dies with the last program that uses it.
         Visibility::Covered | Visibility::Gone => Ok(()),
     }
@@ -273,7 +273,7 @@ pub fn detach_stale(dir: &Path) -> Result<bool, MountError> {
         if !is_ours || !is_dead(&dir) {
             return Ok(detached);
         }
-        device::unmount(&dir, UnmountHow::Detach)?;
+        device::unmount(&dir, UnmountKind::Detach)?;
         detached = true;
     }
 }

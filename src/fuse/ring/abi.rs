@@ -196,9 +196,9 @@ impl Fields<'_> {
 }
 
 /// Reader of a request's payload.
-struct Rest<'a>(&'a [u8]);
+struct PayloadReader<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> PayloadReader<'a> {
     /// Reads a name up to the next zero byte, which must exist.
     fn name(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|&byte| byte == 0)?;
@@ -246,7 +246,7 @@ impl Header {
     ) -> Answer<Request<'a>> {
         let payload = payload.get(..self.payload_len).ok_or(Errno::EIO)?;
         let arguments = header.get(OP_IN_AT..2 * OP_IN_AT).ok_or(Errno::EIO)?;
-        match decode(self.opcode, Fields(arguments), Rest(payload)) {
+        match decode(self.opcode, Fields(arguments), PayloadReader(payload)) {
             Some(Known(request)) => request.ok_or(Errno::EIO),
             None => Err(Errno::ENOSYS),
         }
@@ -271,7 +271,11 @@ impl Header {
 struct Known<'a>(Option<Request<'a>>);
 
 /// Decodes a request; `None` if its kind is unknown.
-fn decode<'a>(opcode: u32, mut fields: Fields<'_>, mut rest: Rest<'a>) -> Option<Known<'a>> {
+fn decode<'a>(
+    opcode: u32,
+    mut fields: Fields<'_>,
+    mut rest: PayloadReader<'a>,
+) -> Option<Known<'a>> {
     let (fields, rest) = (&mut fields, &mut rest);
     Some(Known(match opcode {
         1 => named(rest, |name| Request::Lookup { name }),
@@ -316,7 +320,7 @@ fn decode<'a>(opcode: u32, mut fields: Fields<'_>, mut rest: Rest<'a>) -> Option
 
 /// Decodes a request that has one name.
 fn named<'a>(
-    rest: &mut Rest<'a>,
+    rest: &mut PayloadReader<'a>,
     request: impl FnOnce(&'a [u8]) -> Request<'a>,
 ) -> Option<Request<'a>> {
     rest.name().map(request)
@@ -350,14 +354,14 @@ fn set_attr<'a>(fields: &mut Fields<'_>) -> Option<Request<'a>> {
     }))
 }
 
-fn symlink<'a>(rest: &mut Rest<'a>) -> Option<Request<'a>> {
+fn symlink<'a>(rest: &mut PayloadReader<'a>) -> Option<Request<'a>> {
     Some(Request::Symlink {
         name: rest.name()?,
         target: rest.name()?,
     })
 }
 
-fn mknod<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>> {
+fn mknod<'a>(fields: &mut Fields<'_>, rest: &mut PayloadReader<'a>) -> Option<Request<'a>> {
     Some(Request::MkNod {
         mode: fields.u32()?,
         rdev: fields.u32()?,
@@ -366,7 +370,7 @@ fn mknod<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>
     })
 }
 
-fn mkdir<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>> {
+fn mkdir<'a>(fields: &mut Fields<'_>, rest: &mut PayloadReader<'a>) -> Option<Request<'a>> {
     Some(Request::MkDir {
         mode: fields.u32()?,
         umask: permissions(fields.u32()?),
@@ -376,7 +380,7 @@ fn mkdir<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>
 
 fn rename<'a>(
     fields: &mut Fields<'_>,
-    rest: &mut Rest<'a>,
+    rest: &mut PayloadReader<'a>,
     has_flags: bool,
 ) -> Option<Request<'a>> {
     Some(Request::Rename {
@@ -387,7 +391,7 @@ fn rename<'a>(
     })
 }
 
-fn link<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>> {
+fn link<'a>(fields: &mut Fields<'_>, rest: &mut PayloadReader<'a>) -> Option<Request<'a>> {
     Some(Request::Link {
         ino: Ino(fields.u64()?),
         new_name: rest.name()?,
@@ -403,7 +407,7 @@ fn read<'a>(
     Some(request(offset, size))
 }
 
-fn write<'a>(fields: &mut Fields<'_>, rest: &Rest<'a>) -> Option<Request<'a>> {
+fn write<'a>(fields: &mut Fields<'_>, rest: &PayloadReader<'a>) -> Option<Request<'a>> {
     let (_handle, offset, size, flags) =
         (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
     Some(Request::Write {
@@ -413,7 +417,7 @@ fn write<'a>(fields: &mut Fields<'_>, rest: &Rest<'a>) -> Option<Request<'a>> {
     })
 }
 
-fn set_xattr<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>> {
+fn set_xattr<'a>(fields: &mut Fields<'_>, rest: &mut PayloadReader<'a>) -> Option<Request<'a>> {
     let (size, flags) = (fields.u32()?, fields.i32()?);
     Some(Request::SetXattr {
         name: rest.name()?,
@@ -422,14 +426,14 @@ fn set_xattr<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request
     })
 }
 
-fn get_xattr<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>> {
+fn get_xattr<'a>(fields: &mut Fields<'_>, rest: &mut PayloadReader<'a>) -> Option<Request<'a>> {
     Some(Request::GetXattr {
         size: fields.u32()?,
         name: rest.name()?,
     })
 }
 
-fn ioctl<'a>(fields: &mut Fields<'_>, rest: &Rest<'a>) -> Option<Request<'a>> {
+fn ioctl<'a>(fields: &mut Fields<'_>, rest: &PayloadReader<'a>) -> Option<Request<'a>> {
     let (_handle, _flags, command) = (fields.u64()?, fields.u32()?, fields.u32()?);
     let (_argument, len) = (fields.u64()?, fields.u32()?);
     Some(Request::Ioctl {

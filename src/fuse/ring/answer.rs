@@ -19,23 +19,23 @@ pub(super) const LARGE: usize = 256 * 1024;
 
 /// Refusal of a request that takes long. Nothing was done.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TakesLong;
+pub(super) struct WouldBlock;
 
 /// Answers the request in a slot, unless it takes long.
 pub(super) fn answer_without_blocking(
     operations: &Operations,
     slot: &mut RingSlot,
-) -> Result<(), TakesLong> {
+) -> Result<(), WouldBlock> {
     let (header, payload) = slot.parts();
     let request = Header::decode(header).and_then(|decoded| decoded.request(header, payload));
-    if request.is_ok_and(|request| takes_long(&request)) {
-        return Err(TakesLong);
+    if request.is_ok_and(|request| would_block(&request)) {
+        return Err(WouldBlock);
     }
-    nonblocking::attempt(|| answer(operations, slot)).map_err(|_| TakesLong)
+    nonblocking::attempt(|| answer(operations, slot)).map_err(|_| WouldBlock)
 }
 
 /// Returns whether a request obviously takes long, by its arguments.
-fn takes_long(request: &Request<'_>) -> bool {
+fn would_block(request: &Request<'_>) -> bool {
     match request {
         Request::Read { size, .. } => *size as usize > LARGE,
         Request::Write { data, .. } => data.len() > LARGE,

@@ -32,7 +32,7 @@ use std::thread::{self, JoinHandle};
 use log::{debug, error, warn};
 use parking_lot::Mutex;
 
-use self::answer::TakesLong;
+use self::answer::WouldBlock;
 use self::workers::Workers;
 use super::negotiate::MAX_WRITE;
 use super::operations::Operations;
@@ -107,7 +107,7 @@ struct Mailbox {
 
 impl Mailbox {
     /// Returns a slot with an answer to its ring.
-    fn put(&self, slot: RingSlot) {
+    fn return_slot(&self, slot: RingSlot) {
         self.answered.lock().push(slot);
         self.waker.wake();
     }
@@ -298,7 +298,7 @@ impl RingThread {
         let Ok(start) = started.recv() else {
             return;
         };
-        let mut alarm = Alarm(Some(start.failed));
+        let mut guard = FailureGuard(Some(start.failed));
         let registered = self.register(slots);
         let served = match registered {
             Ok(outcome) => {
@@ -312,7 +312,7 @@ impl RingThread {
             }
         };
         match served {
-            Ok(()) => alarm.disarm(),
+            Ok(()) => guard.disarm(),
             Err(error) => error!("a ring cannot be served any more: {error}"),
         }
     }
@@ -372,14 +372,14 @@ impl RingThread {
     fn serve_request(&mut self, mut slot: RingSlot) -> io::Result<()> {
         match answer::answer_without_blocking(&self.operations, &mut slot) {
             Ok(()) => self.ring.commit(slot),
-            Err(TakesLong) => {
+            Err(WouldBlock) => {
                 let (operations, mailbox) = (self.operations.clone(), self.mailbox.clone());
                 self.workers.run(Box::new(move || {
                     answer::answer(&operations, &mut slot);
                     // By the time the ring's owner sees the end, no worker may hold the file
                     // system.
                     drop(operations);
-                    mailbox.put(slot);
+                    mailbox.return_slot(slot);
                 }));
                 Ok(())
             }
@@ -397,16 +397,16 @@ impl RingThread {
 }
 
 /// Aborts the connection when dropped while armed, as by a panic.
-struct Alarm(Option<Failed>);
+struct FailureGuard(Option<Failed>);
 
-impl Alarm {
+impl FailureGuard {
     /// Makes dropping a no-op.
     fn disarm(&mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Alarm {
+impl Drop for FailureGuard {
     fn drop(&mut self) {
         if let Some(failed) = self.0.take() {
             failed();

@@ -324,13 +324,13 @@ impl BaseCache {
             return self.small.get_or_insert_with(&key, read);
         }
         self.large.get_or_insert_with(&key, || {
-            let mut sink = self.sink();
+            let mut writer = self.writer();
             if size <= STREAM_THRESHOLD {
-                sink.append(&repository.read_blob_of_size(blob_id, size)?)?;
+                writer.append(&repository.read_blob_of_size(blob_id, size)?)?;
             } else {
-                stream_blob(repository, blob_id, size, &mut sink)?;
+                stream_blob(repository, blob_id, size, &mut writer)?;
             }
-            sink.finish()
+            writer.finish()
         })
     }
 
@@ -340,7 +340,7 @@ impl BaseCache {
         blob_id: ObjectId,
         (tree_id, fingerprint): (ObjectId, u64),
         path: &RepoPath,
-        convert: impl FnOnce(&mut Sink<'_>) -> Result<(), GitError>,
+        convert: impl FnOnce(&mut BlobWriter<'_>) -> Result<(), GitError>,
     ) -> Result<BlobContent, GitError> {
         let key = ContentKey::Converted {
             blob_id,
@@ -354,9 +354,9 @@ impl BaseCache {
         }
         nonblocking::check()?;
         let content = self.small.get_or_insert_with(&key, || {
-            let mut sink = self.sink();
-            convert(&mut sink)?;
-            sink.finish()
+            let mut writer = self.writer();
+            convert(&mut writer)?;
+            writer.finish()
         })?;
         if let BlobContent::Spooled(..) = content {
             // The converted size is known only now. This cache limits the number of files.
@@ -366,8 +366,8 @@ impl BaseCache {
         Ok(content)
     }
 
-    fn sink(&self) -> Sink<'_> {
-        Sink {
+    fn writer(&self) -> BlobWriter<'_> {
+        BlobWriter {
             cache: self,
             memory: Vec::new(),
             file: None,
@@ -434,14 +434,14 @@ impl CacheUsage {
 /// A writer for a content of unknown length.
 ///
 /// It starts in memory, and moves to a spool file once it is large.
-pub(super) struct Sink<'a> {
+pub(super) struct BlobWriter<'a> {
     cache: &'a BaseCache,
     memory: Vec<u8>,
     file: Option<File>,
     len: u64,
 }
 
-impl Sink<'_> {
+impl BlobWriter<'_> {
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), GitError> {
         self.len += bytes.len() as u64;
         if self.file.is_none() {
@@ -473,7 +473,7 @@ fn stream_blob(
     repository: &Repository,
     blob_id: ObjectId,
     size: u64,
-    sink: &mut Sink<'_>,
+    writer: &mut BlobWriter<'_>,
 ) -> Result<(), GitError> {
     let mut command = program::command(repository.common_dir());
     command
@@ -490,7 +490,7 @@ fn stream_blob(
         Some(mut output) => copy(&mut output, |bytes| {
             len += bytes.len() as u64;
             checksum.update(bytes);
-            sink.append(bytes)
+            writer.append(bytes)
         }),
     };
     // If copying failed, the closed pipe ends git.

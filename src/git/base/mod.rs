@@ -327,8 +327,8 @@ impl Base {
 
     fn converted(&self, path: &RepoPath, blob_id: ObjectId) -> Result<BlobContent, GitError> {
         let tree = (self.tree_id, self.fingerprint());
-        self.cache.converted(blob_id, tree, path, |sink| {
-            self.conversions.smudge(path, blob_id, sink)
+        self.cache.converted(blob_id, tree, path, |writer| {
+            self.conversions.smudge(path, blob_id, writer)
         })
     }
 

@@ -117,7 +117,7 @@ pub fn tracked_paths(
 ///
 /// # Errors
 /// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read.
-pub fn tracked_beneath(
+pub fn tracked_below(
     repository: &Repository,
     worktree: &LinkedWorktree,
     paths: &[RepoPath],

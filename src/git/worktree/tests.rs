@@ -2,6 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
+use crate::Head;
 use crate::testing::TestRepository;
 
 fn sample(options: &[&str]) -> (TestRepository, Repository) {

@@ -3,12 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::ToolCall;
-use super::super::session::Session;
-use super::super::tool::{Hints, Tool, ToolOutput};
-use super::{command, text_path};
+use super::super::tool::{Call, ToolOutput, ToolResult};
+use super::text_path;
 use tine_ops as ops;
-use tine_ops::Failure;
 use tine_ops::protocol::BufferMerged;
 use tine_render::text::{counted, quoted};
 
@@ -31,37 +28,30 @@ pub(super) struct BufferShown {
     merged: bool,
 }
 
-impl Tool for MergeBuffer {
-    const NAME: &'static str = "merge_buffer";
-    const TITLE: &'static str = "Merge into an open buffer";
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = BufferShown;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<BufferShown>, Failure> {
-        let operation = ops::MergeBuffer {
-            fork: None,
-            path: text_path(&self.path),
-            agent: ops::AgentOptions::default(),
-        };
-        let merged = session.route(operation, command(Self::NAME, &self.path))?;
-        let mut text = match merged.conflicts.len() {
-            0 => format!("{} is merged in the editor", quoted(&merged.path)),
-            count => format!(
-                "{} in {}:",
-                counted(count, "conflict"),
-                quoted(&merged.path)
-            ),
-        };
-        for conflict in &merged.conflicts {
-            text.push_str(&format!(
-                "\nline {}\n--- you\n{}\n--- the person\n{}",
-                conflict.line, conflict.agent, conflict.person
-            ));
-        }
-        let shown = BufferShown {
-            merged: merged.conflicts.is_empty(),
-            buffer: merged,
-        };
-        Ok(ToolOutput::new(shown, text))
+pub(super) fn merge_buffer(arguments: MergeBuffer, call: &Call<'_>) -> ToolResult<BufferShown> {
+    let operation = ops::MergeBuffer {
+        fork: None,
+        path: text_path(&arguments.path),
+        agent: ops::AgentOptions::default(),
+    };
+    let merged = call.route(operation, &arguments.path)?;
+    let mut text = match merged.conflicts.len() {
+        0 => format!("{} is merged in the editor", quoted(&merged.path)),
+        count => format!(
+            "{} in {}:",
+            counted(count, "conflict"),
+            quoted(&merged.path)
+        ),
+    };
+    for conflict in &merged.conflicts {
+        text.push_str(&format!(
+            "\nline {}\n--- you\n{}\n--- the person\n{}",
+            conflict.line, conflict.agent, conflict.person
+        ));
     }
+    let shown = BufferShown {
+        merged: merged.conflicts.is_empty(),
+        buffer: merged,
+    };
+    Ok(ToolOutput::new(shown, text))
 }

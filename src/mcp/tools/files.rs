@@ -3,10 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::ToolCall;
 use super::super::session::Session;
-use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, cut};
-use super::{command, text_path};
+use super::super::tool::{Call, MAX_TEXT, ToolOutput, ToolResult, cut};
+use super::text_path;
 use tine_ops as ops;
 use tine_ops::protocol::{Route, ToolDeleted, ToolEdited, ToolMoved, ToolWritten};
 use tine_ops::transfer::{Outgoing, Transfer};
@@ -24,7 +23,7 @@ pub(crate) fn read_bytes(
     path: &str,
 ) -> Result<(Route, PathText, Vec<u8>), Failure> {
     let operation = ReadFiles::of(text_path(path));
-    let read = session.route(operation, command(ReadFile::NAME, path))?;
+    let read = session.route(operation, format!("mcp read_file {path}"))?;
     let arrived = read.content.take(session.store_dir())?;
     Ok((read.route, read.path, arrived.into_bytes()?))
 }
@@ -71,67 +70,60 @@ pub(crate) struct FileShown {
     line_cut: bool,
 }
 
-impl Tool for ReadFile {
-    const NAME: &'static str = "read_file";
-    const TITLE: &'static str = "Read a file";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = FileShown;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileShown>, Failure> {
-        let first_line = self.first_line.unwrap_or(1);
-        let lines = self.lines.unwrap_or(DEFAULT_LINES);
-        if first_line == 0 || lines == 0 {
-            return Err(Failure::new(ErrorCode::Usage, "lines are counted from 1")
-                .hint("leave `first_line` and `lines` out to read from the beginning"));
-        }
-        let (route, path, bytes) = read_bytes(session, &self.path)?;
-        let mut shown = FileShown {
-            path,
-            route,
-            size: bytes.len(),
-            text: None,
-            first_line,
-            total_lines: 0,
-            next_line: None,
-            line_cut: false,
-        };
-        let Ok(text) = String::from_utf8(bytes) else {
-            let text = format!(
-                "{} is no text ({}); the resource tine://file/{} has its bytes",
-                quoted(&shown.path),
-                human_size(shown.size as u64),
-                self.path
-            );
-            return Ok(ToolOutput::new(shown, text));
-        };
-        let page = page(&text, first_line, lines);
-        shown.total_lines = page.total_lines;
-        if first_line > page.total_lines.max(1) {
-            return Err(Failure::new(
-                ErrorCode::Usage,
-                format!(
-                    "{} has {} lines, and no line {first_line}",
-                    quoted(&shown.path),
-                    page.total_lines
-                ),
-            )
-            .hint("leave `first_line` out to read from the beginning"));
-        }
-        shown.next_line = page.next_line;
-        shown.line_cut = page.line_cut;
-        let mut said = page.text.clone();
-        if page.line_cut {
-            said.push_str("\n[the line goes on: it is too long to be shown whole]");
-        }
-        if let Some(next) = page.next_line {
-            said.push_str(&format!(
-                "\n[{} lines in all: go on with first_line {next}]",
-                page.total_lines
-            ));
-        }
-        shown.text = Some(page.text);
-        Ok(ToolOutput::new(shown, said))
+pub(super) fn read_file(arguments: ReadFile, call: &Call<'_>) -> ToolResult<FileShown> {
+    let first_line = arguments.first_line.unwrap_or(1);
+    let lines = arguments.lines.unwrap_or(DEFAULT_LINES);
+    if first_line == 0 || lines == 0 {
+        return Err(Failure::new(ErrorCode::Usage, "lines are counted from 1")
+            .hint("leave `first_line` and `lines` out to read from the beginning"));
     }
+    let (route, path, bytes) = read_bytes(call.session, &arguments.path)?;
+    let mut shown = FileShown {
+        path,
+        route,
+        size: bytes.len(),
+        text: None,
+        first_line,
+        total_lines: 0,
+        next_line: None,
+        line_cut: false,
+    };
+    let Ok(text) = String::from_utf8(bytes) else {
+        let text = format!(
+            "{} is no text ({}); the resource tine://file/{} has its bytes",
+            quoted(&shown.path),
+            human_size(shown.size as u64),
+            arguments.path
+        );
+        return Ok(ToolOutput::new(shown, text));
+    };
+    let page = page(&text, first_line, lines);
+    shown.total_lines = page.total_lines;
+    if first_line > page.total_lines.max(1) {
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            format!(
+                "{} has {} lines, and no line {first_line}",
+                quoted(&shown.path),
+                page.total_lines
+            ),
+        )
+        .hint("leave `first_line` out to read from the beginning"));
+    }
+    shown.next_line = page.next_line;
+    shown.line_cut = page.line_cut;
+    let mut said = page.text.clone();
+    if page.line_cut {
+        said.push_str("\n[the line goes on: it is too long to be shown whole]");
+    }
+    if let Some(next) = page.next_line {
+        said.push_str(&format!(
+            "\n[{} lines in all: go on with first_line {next}]",
+            page.total_lines
+        ));
+    }
+    shown.text = Some(page.text);
+    Ok(ToolOutput::new(shown, said))
 }
 
 struct Page {
@@ -195,38 +187,31 @@ pub(crate) struct FileWritten {
     created: bool,
 }
 
-impl Tool for WriteFile {
-    const NAME: &'static str = "write_file";
-    const TITLE: &'static str = "Write a file";
-    const HINTS: Hints = Hints::SETS;
-    type Answer = FileWritten;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileWritten>, Failure> {
-        let content = outgoing(session, self.content.as_bytes())?;
-        let operation = ops::WriteFile::of(text_path(&self.path), content.clone());
-        let ToolWritten {
-            route,
-            path,
-            size,
-            created,
-        } = session
-            .route(operation, command(Self::NAME, &self.path))
-            .inspect_err(|_| content.withdraw(session.store_dir()))?;
-        let did = if created { "made" } else { "replaced" };
-        let text = format!(
-            "{did} {} ({}){}",
-            quoted(&path),
-            human_size(size),
-            open_in_editor(route)
-        );
-        let shown = FileWritten {
-            path,
-            route,
-            size,
-            created,
-        };
-        Ok(ToolOutput::new(shown, text))
-    }
+pub(super) fn write_file(arguments: WriteFile, call: &Call<'_>) -> ToolResult<FileWritten> {
+    let content = outgoing(call.session, arguments.content.as_bytes())?;
+    let operation = ops::WriteFile::of(text_path(&arguments.path), content.clone());
+    let ToolWritten {
+        route,
+        path,
+        size,
+        created,
+    } = call
+        .route(operation, &arguments.path)
+        .inspect_err(|_| content.withdraw(call.session.store_dir()))?;
+    let did = if created { "made" } else { "replaced" };
+    let text = format!(
+        "{did} {} ({}){}",
+        quoted(&path),
+        human_size(size),
+        open_in_editor(route)
+    );
+    let shown = FileWritten {
+        path,
+        route,
+        size,
+        created,
+    };
+    Ok(ToolOutput::new(shown, text))
 }
 
 fn open_in_editor(route: Route) -> &'static str {
@@ -277,40 +262,33 @@ pub(crate) struct FileEdited {
     size: u64,
 }
 
-impl Tool for EditFile {
-    const NAME: &'static str = "edit_file";
-    const TITLE: &'static str = "Edit a file";
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = FileEdited;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileEdited>, Failure> {
-        let edits = self.edits.into_iter().map(|edit| TextEdit {
-            old: edit.old,
-            new: edit.new,
-            replace_all: edit.replace_all,
-        });
-        let operation = ops::EditFile::of(text_path(&self.path), edits.collect());
-        let ToolEdited {
-            route,
-            path,
-            replaced,
-            size,
-        } = session.route(operation, command(Self::NAME, &self.path))?;
-        let places = usize::try_from(replaced).unwrap_or(usize::MAX);
-        let text = format!(
-            "{} replaced in {}{}",
-            counted(places, "place"),
-            quoted(&path),
-            open_in_editor(route)
-        );
-        let shown = FileEdited {
-            path,
-            route,
-            replaced,
-            size,
-        };
-        Ok(ToolOutput::new(shown, text))
-    }
+pub(super) fn edit_file(arguments: EditFile, call: &Call<'_>) -> ToolResult<FileEdited> {
+    let edits = arguments.edits.into_iter().map(|edit| TextEdit {
+        old: edit.old,
+        new: edit.new,
+        replace_all: edit.replace_all,
+    });
+    let operation = ops::EditFile::of(text_path(&arguments.path), edits.collect());
+    let ToolEdited {
+        route,
+        path,
+        replaced,
+        size,
+    } = call.route(operation, &arguments.path)?;
+    let places = usize::try_from(replaced).unwrap_or(usize::MAX);
+    let text = format!(
+        "{} replaced in {}{}",
+        counted(places, "place"),
+        quoted(&path),
+        open_in_editor(route)
+    );
+    let shown = FileEdited {
+        path,
+        route,
+        replaced,
+        size,
+    };
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// Delete a file of the active fork. `undo` brings it back.
@@ -326,18 +304,11 @@ pub(crate) struct FileDeleted {
     path: PathText,
 }
 
-impl Tool for DeleteFile {
-    const NAME: &'static str = "delete_file";
-    const TITLE: &'static str = "Delete a file";
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = FileDeleted;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileDeleted>, Failure> {
-        let operation = RemovePaths::of(text_path(&self.path));
-        let ToolDeleted { path, .. } = session.route(operation, command(Self::NAME, &self.path))?;
-        let text = format!("deleted {}", quoted(&path));
-        Ok(ToolOutput::new(FileDeleted { path }, text))
-    }
+pub(super) fn delete_file(arguments: DeleteFile, call: &Call<'_>) -> ToolResult<FileDeleted> {
+    let operation = RemovePaths::of(text_path(&arguments.path));
+    let ToolDeleted { path, .. } = call.route(operation, &arguments.path)?;
+    let text = format!("deleted {}", quoted(&path));
+    Ok(ToolOutput::new(FileDeleted { path }, text))
 }
 
 /// Move or rename a file or directory of the active fork.
@@ -356,19 +327,12 @@ pub(crate) struct FileMoved {
     to: PathText,
 }
 
-impl Tool for MoveFile {
-    const NAME: &'static str = "move_file";
-    const TITLE: &'static str = "Move a file";
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = FileMoved;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileMoved>, Failure> {
-        let operation = MovePath::of(text_path(&self.from), text_path(&self.to));
-        let asked = command(Self::NAME, &format!("{} {}", self.from, self.to));
-        let ToolMoved { from, to, .. } = session.route(operation, asked)?;
-        let text = format!("moved {} to {}", quoted(&from), quoted(&to));
-        Ok(ToolOutput::new(FileMoved { from, to }, text))
-    }
+pub(super) fn move_file(arguments: MoveFile, call: &Call<'_>) -> ToolResult<FileMoved> {
+    let operation = MovePath::of(text_path(&arguments.from), text_path(&arguments.to));
+    let what = format!("{} {}", arguments.from, arguments.to);
+    let ToolMoved { from, to, .. } = call.route(operation, &what)?;
+    let text = format!("moved {} to {}", quoted(&from), quoted(&to));
+    Ok(ToolOutput::new(FileMoved { from, to }, text))
 }
 
 #[cfg(test)]

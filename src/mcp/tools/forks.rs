@@ -3,10 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::ToolCall;
-use super::super::session::{ForkRequest, Session};
+use super::super::session::ForkRequest;
 use super::super::shown::ForkShown;
-use super::super::tool::{Hints, Tool, ToolOutput};
+use super::super::tool::{Call, ToolOutput, ToolResult};
 use tine_ops::{ErrorCode, Failure, ShowContext};
 use tine_path::text::PathText;
 use tine_render::text::quoted;
@@ -32,45 +31,37 @@ pub(super) struct ContextShown {
     buffers: Vec<PathText>,
 }
 
-impl Tool for Context {
-    const NAME: &'static str = "context";
-    const TITLE: &'static str = "Where am I";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = ContextShown;
-
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<ContextShown>, Failure> {
-        let Some(name) = session.fork_if_any()? else {
-            let shown = ContextShown {
-                fork: None,
-                working_dir: None,
-                buffers: Vec::new(),
-            };
-            return Ok(ToolOutput::new(
-                shown,
-                "no fork is active: `fork` makes one, `use_fork` chooses one that is there",
-            ));
-        };
-        let context = session.ask_as_agent(
-            Some(name.clone()),
-            ShowContext::default(),
-            "mcp context".to_owned(),
-        )?;
-        let fork = ForkShown::of(session.with(|connection| connection.show(&name))?, true);
-        let mut text = fork.text();
-        for path in &context.buffers {
-            text.push_str(&format!("\nopen in an editor: {}", quoted(path)));
-        }
+pub(super) fn context(_: Context, call: &Call<'_>) -> ToolResult<ContextShown> {
+    let Some(name) = call.session.fork_if_any()? else {
         let shown = ContextShown {
-            fork: Some(fork),
-            working_dir: context.working_dir,
-            buffers: context.buffers,
+            fork: None,
+            working_dir: None,
+            buffers: Vec::new(),
         };
-        Ok(ToolOutput::new(shown, text))
+        return Ok(ToolOutput::new(
+            shown,
+            "no fork is active: `fork` makes one, `use_fork` chooses one that is there",
+        ));
+    };
+    let context = call.session.ask_as_agent(
+        Some(name.clone()),
+        ShowContext::default(),
+        "mcp context".to_owned(),
+    )?;
+    let fork = ForkShown::of(
+        call.session.with(|connection| connection.show(&name))?,
+        true,
+    );
+    let mut text = fork.text();
+    for path in &context.buffers {
+        text.push_str(&format!("\nopen in an editor: {}", quoted(path)));
     }
+    let shown = ContextShown {
+        fork: Some(fork),
+        working_dir: context.working_dir,
+        buffers: context.buffers,
+    };
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// Make a new fork and let it be the active one: your own workspace on a branch of its own, in
@@ -88,46 +79,31 @@ pub(super) struct Fork {
     from_active: bool,
 }
 
-impl Tool for Fork {
-    const NAME: &'static str = "fork";
-    const TITLE: &'static str = "Make a fork";
-    const HINTS: Hints = Hints::ADDS;
-    type Answer = NewForkShown;
-
-    fn doing(&self) -> Option<String> {
-        Some("makes a fork".to_owned())
+pub(super) fn fork(arguments: Fork, call: &Call<'_>) -> ToolResult<NewForkShown> {
+    let mut request = arguments.request;
+    let begins = [
+        request.options.from.is_some(),
+        request.options.from_fork.is_some(),
+        arguments.from_active,
+    ];
+    if begins.iter().filter(|given| **given).count() > 1 {
+        return Err(
+            Failure::new(ErrorCode::Usage, "a fork begins as one thing only")
+                .hint("give one of `from`, `from_fork` and `from_active`"),
+        );
     }
-
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<NewForkShown>, Failure> {
-        let mut request = self.request;
-        let begins = [
-            request.options.from.is_some(),
-            request.options.from_fork.is_some(),
-            self.from_active,
-        ];
-        if begins.iter().filter(|given| **given).count() > 1 {
-            return Err(
-                Failure::new(ErrorCode::Usage, "a fork begins as one thing only")
-                    .hint("give one of `from`, `from_fork` and `from_active`"),
-            );
-        }
-        if self.from_active {
-            request.options.from_fork = Some(session.fork()?.to_string());
-        }
-        let made = session.make_fork(&request)?;
-        let fork = ForkShown::of(made.info, true);
-        let lines = std::iter::once(fork.text()).chain(made.notes.iter().cloned());
-        let text = lines.collect::<Vec<_>>().join("\n");
-        let shown = NewForkShown {
-            fork,
-            notes: made.notes,
-        };
-        Ok(ToolOutput::new(shown, text))
+    if arguments.from_active {
+        request.options.from_fork = Some(call.session.fork()?.to_string());
     }
+    let made = call.session.make_fork(&request)?;
+    let fork = ForkShown::of(made.info, true);
+    let lines = std::iter::once(fork.text()).chain(made.notes.iter().cloned());
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let shown = NewForkShown {
+        fork,
+        notes: made.notes,
+    };
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// A fork that was made.
@@ -146,17 +122,13 @@ pub(super) struct UseFork {
     name: String,
 }
 
-impl Tool for UseFork {
-    const NAME: &'static str = "use_fork";
-    const TITLE: &'static str = "Go to another fork";
-    const HINTS: Hints = Hints::GOES;
-    type Answer = ForkShown;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<ForkShown>, Failure> {
-        let shown = ForkShown::of(session.activate(ForkName::parse(&self.name)?)?, true);
-        let text = shown.text();
-        Ok(ToolOutput::new(shown, text))
-    }
+pub(super) fn use_fork(arguments: UseFork, call: &Call<'_>) -> ToolResult<ForkShown> {
+    let shown = ForkShown::of(
+        call.session.activate(ForkName::parse(&arguments.name)?)?,
+        true,
+    );
+    let text = shown.text();
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// List all forks of the repository, those of other agents and people too.
@@ -171,32 +143,25 @@ pub(super) struct ForksShown {
     damaged: Vec<String>,
 }
 
-impl Tool for ListForks {
-    const NAME: &'static str = "list_forks";
-    const TITLE: &'static str = "List forks";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = ForksShown;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<ForksShown>, Failure> {
-        let (forks, damaged) = session.with(|connection| connection.forks())?;
-        let active = session.active();
-        let shown = ForksShown {
-            forks: forks
-                .into_iter()
-                .map(|info| {
-                    let is_active = Some(&info.name) == active.as_ref();
-                    ForkShown::of(info, is_active)
-                })
-                .collect(),
-            damaged: damaged.iter().map(Failure::to_string).collect(),
-        };
-        let lines = shown.forks.iter().map(ForkShown::text);
-        let text: Vec<String> = lines.chain(shown.damaged.iter().cloned()).collect();
-        let text = if text.is_empty() {
-            "there are no forks".to_owned()
-        } else {
-            text.join("\n")
-        };
-        Ok(ToolOutput::new(shown, text))
-    }
+pub(super) fn list_forks(_: ListForks, call: &Call<'_>) -> ToolResult<ForksShown> {
+    let (forks, damaged) = call.session.with(|connection| connection.forks())?;
+    let active = call.session.active();
+    let shown = ForksShown {
+        forks: forks
+            .into_iter()
+            .map(|info| {
+                let is_active = Some(&info.name) == active.as_ref();
+                ForkShown::of(info, is_active)
+            })
+            .collect(),
+        damaged: damaged.iter().map(Failure::to_string).collect(),
+    };
+    let lines = shown.forks.iter().map(ForkShown::text);
+    let text: Vec<String> = lines.chain(shown.damaged.iter().cloned()).collect();
+    let text = if text.is_empty() {
+        "there are no forks".to_owned()
+    } else {
+        text.join("\n")
+    };
+    Ok(ToolOutput::new(shown, text))
 }

@@ -3,17 +3,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::ToolCall;
 use super::super::session::Session;
-use super::super::tool::{Hints, Tool, ToolOutput, Words};
-use super::command;
+use super::super::tool::{Call, Descriptions, ToolOutput, ToolResult};
 use super::merging::{ConflictShown, advice, conflicts_shown, conflicts_text};
 use tine_ops as ops;
 use tine_ops::protocol::{
-    CommitLine, OperationLine, RestoreOutcome, RestoredHow, ReviewPolicy, Sequenced, SnapshotInfo,
-    Snapshots, TakenBackLine,
+    CommitLine, OperationLine, RestoreMethod, RestoreOutcome, ReviewPolicy, Sequenced,
+    SnapshotInfo, Snapshots, TakenBackLine,
 };
-use tine_ops::{Failure, ListSnapshots, Operation, Redo, Restore, TakeSnapshot, Undo};
+use tine_ops::{Operation, Redo, Restore, Undo};
 use tine_path::text::PathText;
 use tine_render::text::{counted, one_line, quoted, short_id};
 use tine_workspace::OperationState;
@@ -24,62 +22,42 @@ const DEFAULT_LIMIT: usize = 20;
 /// Maximum number of commits and operations in one answer.
 const MAX_LIMIT: usize = 500;
 
-impl Tool for TakeSnapshot {
-    const NAME: &'static str = "snapshot";
-    const TITLE: &'static str = "Take a snapshot";
-    const WORDS: Words = &[
-        (
-            "",
-            "Mark the active fork as it is now, ignored files and all, to come back to with `restore`.\n\nIt costs next to nothing: take one before anything risky.",
-        ),
-        ("message", "What it is for, in words."),
-        (
-            "name",
-            "Letters, digits, '.', '_' and '-'. Default: `snapshot-NUMBER`.",
-        ),
-    ];
-    const HINTS: Hints = Hints::ADDS;
-    type Answer = SnapshotInfo;
+/// Descriptions of `snapshot` and its arguments.
+pub(super) const SNAPSHOT: Descriptions = &[
+    (
+        "",
+        "Mark the active fork as it is now, ignored files and all, to come back to with `restore`.\n\nIt costs next to nothing: take one before anything risky.",
+    ),
+    ("message", "What it is for, in words."),
+    (
+        "name",
+        "Letters, digits, '.', '_' and '-'. Default: `snapshot-NUMBER`.",
+    ),
+];
 
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<SnapshotInfo>, Failure> {
-        let snapshot = session.call(self, String::new())?;
-        let text = format!(
-            "snapshot {}; `restore` to {0} comes back here",
-            snapshot.name
-        );
-        Ok(ToolOutput::new(snapshot, text))
-    }
+pub(super) fn snapshot_text(snapshot: &SnapshotInfo) -> String {
+    format!(
+        "snapshot {}; `restore` to {0} comes back here",
+        snapshot.name
+    )
 }
 
-impl Tool for ListSnapshots {
-    const NAME: &'static str = "list_snapshots";
-    const TITLE: &'static str = "List snapshots";
-    const WORDS: Words = &[(
-        "",
-        "List the snapshots of the active fork, the oldest first.",
-    )];
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = Snapshots;
+/// Descriptions of `list_snapshots` and its arguments.
+pub(super) const LIST_SNAPSHOTS: Descriptions = &[(
+    "",
+    "List the snapshots of the active fork, the oldest first.",
+)];
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<Snapshots>, Failure> {
-        let listed = session.call(self, String::new())?;
-        let lines = listed.snapshots.iter().map(|snapshot| {
-            let message = snapshot.message.as_deref().unwrap_or_default();
-            format!("{} {}", snapshot.name, one_line(message))
-                .trim()
-                .to_owned()
-        });
-        let text = if listed.snapshots.is_empty() {
-            format!("{} has no snapshots", listed.fork)
-        } else {
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        Ok(ToolOutput::new(listed, text))
+pub(super) fn list_snapshots_text(listed: &Snapshots) -> String {
+    if listed.snapshots.is_empty() {
+        return format!("{} has no snapshots", listed.fork);
     }
+    let lines = listed.snapshots.iter().map(|snapshot| {
+        let message = snapshot.message.as_deref().unwrap_or_default();
+        let line = format!("{} {}", snapshot.name, one_line(message));
+        line.trim().to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// What was restored.
@@ -100,88 +78,75 @@ pub(crate) struct RestoredShown {
     review: Option<u64>,
 }
 
-impl Tool for Restore {
-    const NAME: &'static str = "restore";
-    const TITLE: &'static str = "Go back to a point";
-    const WORDS: Words = &[
-        (
-            "",
-            "Let the active fork, or some paths of it, be as at a snapshot or another point.\n\nCommits and HEAD stay; only files change. What the fork was becomes a snapshot first, named in `before`: restoring to that takes this back.",
-        ),
-        (
-            "exact",
-            "Where HEAD has commits of others by now that the point lacks: take its very files all the same. Default: what the point had of its own is merged onto HEAD.",
-        ),
-        ("force", "Let go of ignored files that are in the way."),
-        (
-            "paths",
-            "Only these paths, from the fork's root, and what is below them. Default: everything.",
-        ),
-        (
-            "to",
-            "A snapshot of the fork, `pristine` (its fork point), another fork, or a revision such as `HEAD` or `main`.",
-        ),
-    ];
-    const HINTS: Hints = Hints::SETS;
-    type Answer = RestoredShown;
+/// Descriptions of `restore` and its arguments.
+pub(super) const RESTORE: Descriptions = &[
+    (
+        "",
+        "Let the active fork, or some paths of it, be as at a snapshot or another point.\n\nCommits and HEAD stay; only files change. What the fork was becomes a snapshot first, named in `before`: restoring to that takes this back.",
+    ),
+    (
+        "exact",
+        "Where HEAD has commits of others by now that the point lacks: take its very files all the same. Default: what the point had of its own is merged onto HEAD.",
+    ),
+    ("force", "Let go of ignored files that are in the way."),
+    (
+        "paths",
+        "Only these paths, from the fork's root, and what is below them. Default: everything.",
+    ),
+    (
+        "to",
+        "A snapshot of the fork, `pristine` (its fork point), another fork, or a revision such as `HEAD` or `main`.",
+    ),
+];
 
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<RestoredShown>, Failure> {
-        let to = self.to.clone();
-        let command = command(<Restore as Tool>::NAME, &to);
-        let operation = Restore {
-            review: ReviewPolicy::OnConflict,
-            ..self
-        };
-        let restored = match session.call(operation, command)? {
-            RestoreOutcome::Restored(restored) => restored,
-            RestoreOutcome::Sequenced(done) => return in_conflict(session, &to, *done),
-        };
-        let shown = RestoredShown {
-            fork: restored.fork.to_string(),
-            to: restored.to,
-            before: restored.before.map(|before| before.to_string()),
-            how: match restored.how {
-                RestoredHow::Exact => "exact".to_owned(),
-                RestoredHow::OntoHead => "onto-head".to_owned(),
-            },
-            left_out: restored
-                .left_out
-                .into_iter()
-                .map(|commit| commit.commit)
-                .collect(),
-            conflicts: Vec::new(),
-            review: None,
-        };
-        let at = shown.to.as_deref().unwrap_or_default();
-        let mut text = match restored.how {
-            RestoredHow::Exact => format!("restored to {at}"),
-            RestoredHow::OntoHead => {
-                format!("what {at} had of its own is on HEAD, which has commits of others by now")
-            }
-        };
-        if !shown.left_out.is_empty() {
-            text.push_str(&format!(
-                "; the files lack the work of {}",
-                shown.left_out.join(", ")
-            ));
+pub(super) fn restore(operation: Restore, call: &Call<'_>) -> ToolResult<RestoredShown> {
+    let to = operation.to.clone();
+    let command = call.command(&to);
+    let operation = Restore {
+        review: ReviewPolicy::OnConflict,
+        ..operation
+    };
+    let restored = match call.session.call(operation, command)? {
+        RestoreOutcome::Restored(restored) => restored,
+        RestoreOutcome::Sequenced(done) => return in_conflict(call.session, &to, *done),
+    };
+    let shown = RestoredShown {
+        fork: restored.fork.to_string(),
+        to: restored.to,
+        before: restored.before.map(|before| before.to_string()),
+        how: match restored.how {
+            RestoreMethod::Exact => "exact".to_owned(),
+            RestoreMethod::OntoHead => "onto-head".to_owned(),
+        },
+        left_out: restored
+            .left_out
+            .into_iter()
+            .map(|commit| commit.commit)
+            .collect(),
+        conflicts: Vec::new(),
+        review: None,
+    };
+    let at = shown.to.as_deref().unwrap_or_default();
+    let mut text = match restored.how {
+        RestoreMethod::Exact => format!("restored to {at}"),
+        RestoreMethod::OntoHead => {
+            format!("what {at} had of its own is on HEAD, which has commits of others by now")
         }
-        if let Some(before) = &shown.before {
-            text.push_str(&format!("; `restore` to {before} takes that back"));
-        }
-        Ok(ToolOutput::new(shown, text))
+    };
+    if !shown.left_out.is_empty() {
+        text.push_str(&format!(
+            "; the files lack the work of {}",
+            shown.left_out.join(", ")
+        ));
     }
+    if let Some(before) = &shown.before {
+        text.push_str(&format!("; `restore` to {before} takes that back"));
+    }
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// Reports the conflicts of a restore, which are in a review.
-fn in_conflict(
-    session: &Session,
-    to: &str,
-    done: Sequenced,
-) -> Result<ToolOutput<RestoredShown>, Failure> {
+fn in_conflict(session: &Session, to: &str, done: Sequenced) -> ToolResult<RestoredShown> {
     let conflicts = conflicts_shown(&session.place(), &done.conflicts)?;
     let text = format!(
         "HEAD has commits of others by now that {to} lacks, and {}:{}{}",
@@ -212,76 +177,45 @@ pub(crate) struct TakenBackShown {
     paths: Vec<PathText>,
 }
 
-impl Tool for Undo {
-    const NAME: &'static str = "undo";
-    const TITLE: &'static str = "Undo";
-    const WORDS: Words = &[
-        (
-            "",
-            "Take back the last operation on the active fork's files (an edit, a write, a move, a restore, an update …), or with a path the last one that touched that.\n\nWhat commands that you ran wrote by themselves is not an operation: `snapshot` and `restore` are for that.",
-        ),
-        (
-            "path",
-            "Take back only what was done to this path, from the fork's root.",
-        ),
-    ];
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = TakenBackShown;
+/// Descriptions of `undo` and its arguments.
+pub(super) const UNDO: Descriptions = &[
+    (
+        "",
+        "Take back the last operation on the active fork's files (an edit, a write, a move, a restore, an update …), or with a path the last one that touched that.\n\nWhat commands that you ran wrote by themselves is not an operation: `snapshot` and `restore` are for that.",
+    ),
+    (
+        "path",
+        "Take back only what was done to this path, from the fork's root.",
+    ),
+];
 
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<TakenBackShown>, Failure> {
-        let path = self.path.clone();
-        take_back(
-            session,
-            self,
-            <Undo as Tool>::NAME,
-            path.as_ref(),
-            "took back",
-        )
-    }
+pub(super) fn undo(operation: Undo, call: &Call<'_>) -> ToolResult<TakenBackShown> {
+    let path = operation.path.clone();
+    take_back(call, operation, path.as_ref(), "took back")
 }
 
-impl Tool for Redo {
-    const NAME: &'static str = "redo";
-    const TITLE: &'static str = "Redo";
-    const WORDS: Words = &[
-        ("", "Do again what `undo` took back last."),
-        (
-            "path",
-            "Do again only what was done to this path, from the fork's root.",
-        ),
-    ];
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = TakenBackShown;
+/// Descriptions of `redo` and its arguments.
+pub(super) const REDO: Descriptions = &[
+    ("", "Do again what `undo` took back last."),
+    (
+        "path",
+        "Do again only what was done to this path, from the fork's root.",
+    ),
+];
 
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<TakenBackShown>, Failure> {
-        let path = self.path.clone();
-        take_back(
-            session,
-            self,
-            <Redo as Tool>::NAME,
-            path.as_ref(),
-            "did again",
-        )
-    }
+pub(super) fn redo(operation: Redo, call: &Call<'_>) -> ToolResult<TakenBackShown> {
+    let path = operation.path.clone();
+    take_back(call, operation, path.as_ref(), "did again")
 }
 
 fn take_back(
-    session: &Session,
+    call: &Call<'_>,
     operation: impl Operation<Answer = TakenBackLine>,
-    name: &str,
     path: Option<&PathText>,
     did: &str,
-) -> Result<ToolOutput<TakenBackShown>, Failure> {
+) -> ToolResult<TakenBackShown> {
     let path = path.map(quoted).unwrap_or_default();
-    let taken = session.call(operation, command(name, &path).trim().to_owned())?;
+    let taken = call.session.call(operation, call.command(&path))?;
     let mut text = format!("{did} {}: {}", taken.of.id, taken.of.command);
     for path in &taken.operation.paths {
         text.push_str(&format!("\n  {}", quoted(path)));
@@ -321,58 +255,51 @@ pub(super) struct LogShown {
     operations: Vec<OperationLine>,
 }
 
-impl Tool for Log {
-    const NAME: &'static str = "log";
-    const TITLE: &'static str = "What was done";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = LogShown;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<LogShown>, Failure> {
-        let fork = session.fork()?;
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-        let (commits, operations) = session.with(|connection| {
-            let request = ops::Log {
-                fork: fork.clone(),
-                limit,
-            };
-            let commits = connection.call(&request)?.commits;
-            let request = ops::ListOperations {
-                fork: Some(fork.clone()),
-                max_count: limit,
-            };
-            let operations = connection.call(&request)?.operations;
-            Ok((commits, operations))
-        })?;
-        let shown = LogShown {
-            fork: fork.to_string(),
-            commits,
-            operations,
+pub(super) fn log(arguments: Log, call: &Call<'_>) -> ToolResult<LogShown> {
+    let fork = call.session.fork()?;
+    let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
+    let (commits, operations) = call.session.with(|connection| {
+        let request = ops::Log {
+            fork: fork.clone(),
+            limit,
         };
-        let mut text = format!(
-            "{}, {}",
-            counted(shown.commits.len(), "commit"),
-            counted(shown.operations.len(), "operation")
-        );
-        for commit in &shown.commits {
-            text.push_str(&format!(
-                "\n{} {}",
-                short_id(&commit.commit),
-                one_line(&commit.summary)
-            ));
-        }
-        for operation in &shown.operations {
-            let state = match operation.state {
-                OperationState::Done => "",
-                OperationState::Undone => " (undone)",
-                OperationState::PartlyUndone => " (partly undone)",
-                OperationState::OutOfReach => " (out of reach)",
-            };
-            text.push_str(&format!(
-                "\n{}: {}{state}",
-                operation.id,
-                one_line(&operation.command)
-            ));
-        }
-        Ok(ToolOutput::new(shown, text))
+        let commits = connection.call(&request)?.commits;
+        let request = ops::ListOperations {
+            fork: Some(fork.clone()),
+            max_count: limit,
+        };
+        let operations = connection.call(&request)?.operations;
+        Ok((commits, operations))
+    })?;
+    let shown = LogShown {
+        fork: fork.to_string(),
+        commits,
+        operations,
+    };
+    let mut text = format!(
+        "{}, {}",
+        counted(shown.commits.len(), "commit"),
+        counted(shown.operations.len(), "operation")
+    );
+    for commit in &shown.commits {
+        text.push_str(&format!(
+            "\n{} {}",
+            short_id(&commit.commit),
+            one_line(&commit.summary)
+        ));
     }
+    for operation in &shown.operations {
+        let state = match operation.state {
+            OperationState::Done => "",
+            OperationState::Undone => " (undone)",
+            OperationState::PartlyUndone => " (partly undone)",
+            OperationState::OutOfReach => " (out of reach)",
+        };
+        text.push_str(&format!(
+            "\n{}: {}{state}",
+            operation.id,
+            one_line(&operation.command)
+        ));
+    }
+    Ok(ToolOutput::new(shown, text))
 }

@@ -3,12 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::ToolCall;
-use super::super::session::Session;
-use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput};
-use super::{command, text_path};
+use super::super::tool::{Call, MAX_TEXT, ToolOutput, ToolResult};
+use super::text_path;
 use tine_ops as ops;
-use tine_ops::Failure;
 use tine_ops::protocol::{FoundLine, NodeKind, NodeLine, ToolFound, ToolListed};
 use tine_path::text::PathText;
 use tine_render::nodes::{kind_letter, shown as shown_path};
@@ -42,53 +39,44 @@ pub(super) struct DirectoryShown {
     total: usize,
 }
 
-impl Tool for ListDirectory {
-    const NAME: &'static str = "list_directory";
-    const TITLE: &'static str = "List a directory";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = DirectoryShown;
-
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<DirectoryShown>, Failure> {
-        let path = self.path.as_deref().unwrap_or(".");
-        let operation = ops::ListDirectory::of(text_path(path), self.deep);
-        let ToolListed {
-            path, mut entries, ..
-        } = session.route(operation, command(Self::NAME, path))?;
-        let total = entries.len();
-        entries.truncate(MAX_ENTRIES);
-        let mut text: String = entries
-            .iter()
-            .map(|entry| {
-                let slash = if entry.kind == NodeKind::Directory {
-                    "/"
-                } else {
-                    ""
-                };
-                let target = entry.target.as_ref();
-                let target =
-                    target.map_or(String::new(), |target| format!(" -> {}", quoted(target)));
-                format!(
-                    "{} {}{slash}{target}\n",
-                    kind_letter(entry.kind),
-                    quoted(&entry.path)
-                )
-            })
-            .collect();
-        text.push_str(&match total - entries.len() {
-            0 => format!("{} in {}", entries_counted(total), shown_path(&path)),
-            left => format!("and {left} more: list a directory beneath, or `search`"),
-        });
-        let shown = DirectoryShown {
-            path,
-            entries,
-            total,
-        };
-        Ok(ToolOutput::new(shown, text))
-    }
+pub(super) fn list_directory(
+    arguments: ListDirectory,
+    call: &Call<'_>,
+) -> ToolResult<DirectoryShown> {
+    let path = arguments.path.as_deref().unwrap_or(".");
+    let operation = ops::ListDirectory::of(text_path(path), arguments.deep);
+    let ToolListed {
+        path, mut entries, ..
+    } = call.route(operation, path)?;
+    let total = entries.len();
+    entries.truncate(MAX_ENTRIES);
+    let mut text: String = entries
+        .iter()
+        .map(|entry| {
+            let slash = if entry.kind == NodeKind::Directory {
+                "/"
+            } else {
+                ""
+            };
+            let target = entry.target.as_ref();
+            let target = target.map_or(String::new(), |target| format!(" -> {}", quoted(target)));
+            format!(
+                "{} {}{slash}{target}\n",
+                kind_letter(entry.kind),
+                quoted(&entry.path)
+            )
+        })
+        .collect();
+    text.push_str(&match total - entries.len() {
+        0 => format!("{} in {}", entries_counted(total), shown_path(&path)),
+        left => format!("and {left} more: list a directory beneath, or `search`"),
+    });
+    let shown = DirectoryShown {
+        path,
+        entries,
+        total,
+    };
+    Ok(ToolOutput::new(shown, text))
 }
 
 fn entries_counted(count: usize) -> String {
@@ -132,60 +120,49 @@ pub(super) struct SearchShown {
     too_large: Vec<PathText>,
 }
 
-impl Tool for Search {
-    const NAME: &'static str = "search";
-    const TITLE: &'static str = "Search files";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = SearchShown;
-
-    fn doing(&self) -> Option<String> {
-        Some(format!("searches for {}", self.pattern))
+pub(super) fn search(arguments: Search, call: &Call<'_>) -> ToolResult<SearchShown> {
+    let pattern = arguments.pattern.clone();
+    let operation = ops::SearchFiles {
+        fork: None,
+        pattern: arguments.pattern,
+        path: arguments.path.as_deref().map(text_path),
+        globs: arguments.globs,
+        ignore_case: arguments.ignore_case,
+        ignored: arguments.ignored,
+        limit: arguments.limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND),
+        agent: ops::AgentOptions::default(),
+    };
+    let ToolFound {
+        lines,
+        mut truncated,
+        too_large,
+        ..
+    } = call.route(operation, &pattern)?;
+    let mut text = String::new();
+    let mut shown = Vec::new();
+    for found in lines {
+        let line = format!("{}:{}: {}\n", quoted(&found.path), found.line, found.text);
+        if text.len() + line.len() > MAX_TEXT {
+            truncated = true;
+            break;
+        }
+        text.push_str(&line);
+        shown.push(found);
     }
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<SearchShown>, Failure> {
-        let asked = command(Self::NAME, &self.pattern);
-        let operation = ops::SearchFiles {
-            fork: None,
-            pattern: self.pattern,
-            path: self.path.as_deref().map(text_path),
-            globs: self.globs,
-            ignore_case: self.ignore_case,
-            ignored: self.ignored,
-            limit: self.limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND),
-            agent: ops::AgentOptions::default(),
-        };
-        let ToolFound {
-            lines,
-            mut truncated,
-            too_large,
-            ..
-        } = session.route(operation, asked)?;
-        let mut text = String::new();
-        let mut shown = Vec::new();
-        for found in lines {
-            let line = format!("{}:{}: {}\n", quoted(&found.path), found.line, found.text);
-            if text.len() + line.len() > MAX_TEXT {
-                truncated = true;
-                break;
-            }
-            text.push_str(&line);
-            shown.push(found);
-        }
-        text.push_str(&counted(shown.len(), "line"));
-        if truncated {
-            text.push_str(", and there are more: narrow it with `path` or `globs`");
-        }
-        if !too_large.is_empty() {
-            text.push_str(&format!(
-                "; {} too large to be searched",
-                counted(too_large.len(), "file")
-            ));
-        }
-        let shown = SearchShown {
-            lines: shown,
-            truncated,
-            too_large,
-        };
-        Ok(ToolOutput::new(shown, text))
+    text.push_str(&counted(shown.len(), "line"));
+    if truncated {
+        text.push_str(", and there are more: narrow it with `path` or `globs`");
     }
+    if !too_large.is_empty() {
+        text.push_str(&format!(
+            "; {} too large to be searched",
+            counted(too_large.len(), "file")
+        ));
+    }
+    let shown = SearchShown {
+        lines: shown,
+        truncated,
+        too_large,
+    };
+    Ok(ToolOutput::new(shown, text))
 }

@@ -3,13 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::ToolCall;
-use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, Words, cut};
-use super::command;
+use super::super::tool::{Call, Descriptions, MAX_TEXT, ToolOutput, ToolResult, cut};
 use tine_change::resolver::JsonBytes;
-use tine_change::review::{ConflictRecord, ResolvedHow, VersionRecord};
+use tine_change::review::{ConflictRecord, ResolutionKind, VersionRecord};
 use tine_client as client;
 use tine_client::content::{content, hunks};
 use tine_client::hooks::HookOutput;
@@ -155,7 +152,7 @@ struct HunkShown {
 struct ResolutionShown {
     /// `base`, `ours`, `theirs`, `content` or `delete`.
     #[schemars(with = "String")]
-    how: ResolvedHow,
+    how: ResolutionKind,
     by: String,
     reasoning: Option<String>,
 }
@@ -242,12 +239,12 @@ fn conflict_shown(
 pub(super) fn conflicts_text(conflicts: &[ConflictShown]) -> String {
     let mut text = String::new();
     for conflict in conflicts {
-        let stands = match &conflict.resolution {
+        let state = match &conflict.resolution {
             None => "open",
             Some(_) => "resolved",
         };
         text.push_str(&format!(
-            "\n{}: {}, {stands}",
+            "\n{}: {}, {state}",
             quoted(&conflict.path),
             conflict.what
         ));
@@ -275,10 +272,7 @@ pub(super) fn advice(review: Option<u64>) -> String {
 }
 
 /// Formats the result of a merge.
-pub(super) fn format_merge(
-    place: &Place,
-    merged: Merged,
-) -> Result<ToolOutput<MergeShown>, Failure> {
+pub(super) fn format_merge(place: &Place, merged: Merged) -> ToolResult<MergeShown> {
     let target = target_name(&merged.target);
     let conflicts = conflicts_shown(place, &merged.conflicts)?;
     let would = if merged.dry_run { "would be " } else { "" };
@@ -339,55 +333,48 @@ fn review_policy(dry_run: bool) -> ReviewPolicy {
     }
 }
 
-impl Tool for Merge {
-    const NAME: &'static str = "merge";
-    const TITLE: &'static str = "Merge";
-    const WORDS: Words = &[
-        (
-            "allow_revert",
-            "Merge also what takes commits of the target's back, after `restore` with `exact`.",
-        ),
-        (
-            "into",
-            "A fork or branch. Default: the branch that the active fork came from; where `source` is given, the active fork.",
-        ),
-        ("message", "Of the merge commit, where one is made."),
-        (
-            "with_uncommitted",
-            "Commit what is uncommitted in the source, too.",
-        ),
-    ];
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = MergeShown;
+/// Descriptions of `merge` and its arguments.
+pub(super) const MERGE: Descriptions = &[
+    (
+        "allow_revert",
+        "Merge also what takes commits of the target's back, after `restore` with `exact`.",
+    ),
+    (
+        "into",
+        "A fork or branch. Default: the branch that the active fork came from; where `source` is given, the active fork.",
+    ),
+    ("message", "Of the merge commit, where one is made."),
+    (
+        "with_uncommitted",
+        "Commit what is uncommitted in the source, too.",
+    ),
+];
 
-    fn doing(&self) -> Option<String> {
-        Some("merges".to_owned())
-    }
-
-    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<MergeShown>, Failure> {
-        let place = session.place();
-        let signers = identity::signers(session.common_dir())?;
-        let (source, here) = match self.source {
-            Some(source) => (source, session.active()),
-            None => (format!("fork:{}", session.fork()?), None),
-        };
-        let request = ops::Merge {
-            sources: vec![source.clone()],
-            here,
-            strategy: self.settle.strategy(),
-            review: review_policy(self.operation.dry_run),
-            ..self.operation
-        };
-        call.check()?;
-        let wish = HookOptions {
-            output: HookOutput::Kept,
-            no_verify: false,
-        };
-        let merged = session.with_revisions(command(Self::NAME, &source), |connection| {
-            client::merging::merged(&place, connection, request.clone(), &signers, wish)
+pub(super) fn merge(arguments: Merge, call: &Call<'_>) -> ToolResult<MergeShown> {
+    let place = call.session.place();
+    let signers = identity::signers(call.session.common_dir())?;
+    let (source, here) = match arguments.source {
+        Some(source) => (source, call.session.active()),
+        None => (format!("fork:{}", call.session.fork()?), None),
+    };
+    let request = ops::Merge {
+        sources: vec![source.clone()],
+        here,
+        strategy: arguments.settle.strategy(),
+        review: review_policy(arguments.operation.dry_run),
+        ..arguments.operation
+    };
+    call.check()?;
+    let hooks = HookOptions {
+        output: HookOutput::Kept,
+        no_verify: false,
+    };
+    let merged = call
+        .session
+        .with_revisions(call.command(&source), |connection| {
+            client::merging::merged(&place, connection, request.clone(), &signers, hooks)
         })?;
-        format_merge(&place, merged)
-    }
+    format_merge(&place, merged)
 }
 
 /// Bring the active fork up to date: what the branch that it came from has got since comes in, with
@@ -405,10 +392,7 @@ pub(super) struct Update {
 }
 
 /// Formats the result of an update.
-pub(super) fn format_update(
-    place: &Place,
-    done: Sequenced,
-) -> Result<ToolOutput<MergeShown>, Failure> {
+pub(super) fn format_update(place: &Place, done: Sequenced) -> ToolResult<MergeShown> {
     let target = match &done.target.fork {
         Some(fork) => fork.to_string(),
         None => target_name(&done.target),
@@ -446,32 +430,21 @@ pub(super) fn format_update(
     Ok(ToolOutput::new(shown, text))
 }
 
-impl Tool for Update {
-    const NAME: &'static str = "update";
-    const TITLE: &'static str = "Bring the fork up to date";
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = MergeShown;
-
-    fn doing(&self) -> Option<String> {
-        Some("brings the fork up to date".to_owned())
-    }
-
-    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<MergeShown>, Failure> {
-        let place = session.place();
-        let signers = identity::signers(session.common_dir())?;
-        let fork = session.fork()?;
-        let from = self.operation.from.as_deref().unwrap_or_default();
-        let command = command(Self::NAME, from);
-        let mut request = ops::Update {
-            fork: Some(fork),
-            ..self.operation
-        };
-        request.onto.choices.strategy = self.settle.strategy();
-        request.onto.review = review_policy(request.onto.dry_run);
-        call.check()?;
-        let command = command.trim().to_owned();
-        let done =
-            session.with_revisions(command, |connection| connection.call_as(&request, &signers))?;
-        format_update(&place, done)
-    }
+pub(super) fn update(arguments: Update, call: &Call<'_>) -> ToolResult<MergeShown> {
+    let place = call.session.place();
+    let signers = identity::signers(call.session.common_dir())?;
+    let fork = call.session.fork()?;
+    let from = arguments.operation.from.as_deref().unwrap_or_default();
+    let command = call.command(from);
+    let mut request = ops::Update {
+        fork: Some(fork),
+        ..arguments.operation
+    };
+    request.onto.choices.strategy = arguments.settle.strategy();
+    request.onto.review = review_policy(request.onto.dry_run);
+    call.check()?;
+    let done = call
+        .session
+        .with_revisions(command, |connection| connection.call_as(&request, &signers))?;
+    format_update(&place, done)
 }

@@ -3,10 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, Tool, ToolOutput, Words};
+use super::super::tool::{Call, Descriptions, ToolOutput, ToolResult};
 use super::files::outgoing;
 use super::merging::{
     ConflictShown, MergeShown, conflicts_shown, conflicts_text, format_merge, format_update,
@@ -18,7 +17,7 @@ use tine_client::merging::HookOptions;
 use tine_merge::MergeSide;
 use tine_ops as ops;
 use tine_ops::protocol::{ReviewInfo, ReviewOutcome, ReviewShown};
-use tine_ops::{AbortReview, CommitReview, Failure, Operation};
+use tine_ops::{AbortReview, CommitReview, Operation};
 
 /// Resolver's name in the trailers of the merge commit.
 const BY: &str = "mcp";
@@ -73,7 +72,7 @@ impl ReviewLine {
     }
 
     fn text(&self) -> String {
-        let stands = match self.state {
+        let state = match self.state {
             ReviewState::Committed => "committed".to_owned(),
             ReviewState::Aborted => "aborted".to_owned(),
             ReviewState::Open if self.target_gone => "its target is gone".to_owned(),
@@ -86,13 +85,13 @@ impl ReviewLine {
             ReviewState::Open => format!("{} of {} conflicts open", self.open, self.conflicts),
         };
         format!(
-            "review {}: {} into {}, {stands}",
+            "review {}: {} into {}, {state}",
             self.review, self.source, self.into
         )
     }
 }
 
-fn shown(session: &Session, shown: &ReviewShown) -> Result<ToolOutput<ReviewsShown>, Failure> {
+fn shown(session: &Session, shown: &ReviewShown) -> ToolResult<ReviewsShown> {
     let conflicts = conflicts_shown(&session.place(), &shown.info.record.conflicts)?;
     let line = ReviewLine::of(&shown.info);
     let text = format!("{}{}", line.text(), conflicts_text(&conflicts));
@@ -107,45 +106,35 @@ fn shown(session: &Session, shown: &ReviewShown) -> Result<ToolOutput<ReviewsSho
 fn ask(
     session: &Session,
     operation: &impl Operation<Answer = ReviewShown>,
-) -> Result<ToolOutput<ReviewsShown>, Failure> {
+) -> ToolResult<ReviewsShown> {
     let answer = session.with(|connection| connection.call(operation))?;
     shown(session, &answer)
 }
 
-impl Tool for ShowReview {
-    const NAME: &'static str = "show_review";
-    const TITLE: &'static str = "Show a review";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = ReviewsShown;
-
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<ReviewsShown>, Failure> {
-        if let Some(review) = self.review {
-            return ask(session, &ops::ShowReview { review });
-        }
-        let request = ops::ListReviews { all: false };
-        let reviews =
-            session.with(|connection| connection.call(&request).map(|answer| answer.reviews))?;
-        let lines: Vec<ReviewLine> = reviews.iter().map(ReviewLine::of).collect();
-        let text = if lines.is_empty() {
-            "no review is open".to_owned()
-        } else {
-            lines
-                .iter()
-                .map(ReviewLine::text)
-                .collect::<Vec<_>>()
-                .join("\n")
-        };
-        let answer = ReviewsShown {
-            reviews: lines,
-            conflicts: Vec::new(),
-            changes: None,
-        };
-        Ok(ToolOutput::new(answer, text))
+pub(super) fn show_review(arguments: ShowReview, call: &Call<'_>) -> ToolResult<ReviewsShown> {
+    if let Some(review) = arguments.review {
+        return ask(call.session, &ops::ShowReview { review });
     }
+    let request = ops::ListReviews { all: false };
+    let reviews = call
+        .session
+        .with(|connection| connection.call(&request).map(|answer| answer.reviews))?;
+    let lines: Vec<ReviewLine> = reviews.iter().map(ReviewLine::of).collect();
+    let text = if lines.is_empty() {
+        "no review is open".to_owned()
+    } else {
+        lines
+            .iter()
+            .map(ReviewLine::text)
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let answer = ReviewsShown {
+        reviews: lines,
+        conflicts: Vec::new(),
+        changes: None,
+    };
+    Ok(ToolOutput::new(answer, text))
 }
 
 /// Say what is to become of one conflict of a review. It may be said again, differently, until the
@@ -159,86 +148,61 @@ pub(super) struct ResolveConflict {
     content: Option<String>,
 }
 
-impl Tool for ResolveConflict {
-    const NAME: &'static str = "resolve_conflict";
-    const TITLE: &'static str = "Resolve a conflict";
-    const HINTS: Hints = Hints::SETS;
-    type Answer = ReviewsShown;
-
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<ReviewsShown>, Failure> {
-        let content = self
-            .content
-            .map(|content| outgoing(session, content.as_bytes()))
-            .transpose()?;
-        let request = ops::Resolve {
-            content: content.clone(),
-            by: BY.to_owned(),
-            ..self.operation
-        };
-        ask(session, &request).inspect_err(|_| {
-            if let Some(content) = &content {
-                content.withdraw(session.store_dir());
-            }
-        })
-    }
-}
-
-impl Tool for CommitReview {
-    const NAME: &'static str = "commit_review";
-    const TITLE: &'static str = "Make a reviewed merge";
-    const WORDS: Words = &[
-        (
-            "allow_revert",
-            "Merge also what takes commits of the target's back, after `restore` with `exact`.",
-        ),
-        (
-            "message",
-            "Of the merge commit. Default: that of the merge.",
-        ),
-        ("review", "As `merge` told it."),
-    ];
-    const HINTS: Hints = Hints::CHANGES;
-    type Answer = MergeShown;
-
-    fn doing(&self) -> Option<String> {
-        Some(format!("merges review {}", self.review))
-    }
-
-    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<MergeShown>, Failure> {
-        let place = session.place();
-        call.check()?;
-        let hooks = HookOptions {
-            output: HookOutput::Kept,
-            no_verify: false,
-        };
-        let answer =
-            session.with(|connection| client::review::commit(&place, connection, self, hooks))?;
-        match answer {
-            ReviewOutcome::Merge(merged) => format_merge(&place, *merged),
-            ReviewOutcome::Sequenced(done) => format_update(&place, *done),
+pub(super) fn resolve_conflict(
+    arguments: ResolveConflict,
+    call: &Call<'_>,
+) -> ToolResult<ReviewsShown> {
+    let content = arguments
+        .content
+        .map(|content| outgoing(call.session, content.as_bytes()))
+        .transpose()?;
+    let request = ops::Resolve {
+        content: content.clone(),
+        by: BY.to_owned(),
+        ..arguments.operation
+    };
+    ask(call.session, &request).inspect_err(|_| {
+        if let Some(content) = &content {
+            content.withdraw(call.session.store_dir());
         }
+    })
+}
+
+/// Descriptions of `commit_review` and its arguments.
+pub(super) const COMMIT_REVIEW: Descriptions = &[
+    (
+        "allow_revert",
+        "Merge also what takes commits of the target's back, after `restore` with `exact`.",
+    ),
+    (
+        "message",
+        "Of the merge commit. Default: that of the merge.",
+    ),
+    ("review", "As `merge` told it."),
+];
+
+pub(super) fn commit_review(operation: CommitReview, call: &Call<'_>) -> ToolResult<MergeShown> {
+    let place = call.session.place();
+    call.check()?;
+    let hooks = HookOptions {
+        output: HookOutput::Kept,
+        no_verify: false,
+    };
+    let answer = call
+        .session
+        .with(|connection| client::review::commit(&place, connection, operation, hooks))?;
+    match answer {
+        ReviewOutcome::Merge(merged) => format_merge(&place, *merged),
+        ReviewOutcome::Sequenced(done) => format_update(&place, *done),
     }
 }
 
-impl Tool for AbortReview {
-    const NAME: &'static str = "abort_review";
-    const TITLE: &'static str = "Let a review go";
-    const WORDS: Words = &[
-        ("", "Let a review go. Neither side was changed by it."),
-        ("review", "As `merge` told it."),
-    ];
-    const HINTS: Hints = Hints::SETS;
-    type Answer = ReviewsShown;
+/// Descriptions of `abort_review` and its arguments.
+pub(super) const ABORT_REVIEW: Descriptions = &[
+    ("", "Let a review go. Neither side was changed by it."),
+    ("review", "As `merge` told it."),
+];
 
-    fn call(
-        self,
-        session: &Session,
-        _call: &ToolCall,
-    ) -> Result<ToolOutput<ReviewsShown>, Failure> {
-        ask(session, &self)
-    }
+pub(super) fn abort_review(operation: AbortReview, call: &Call<'_>) -> ToolResult<ReviewsShown> {
+    ask(call.session, &operation)
 }

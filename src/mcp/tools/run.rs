@@ -8,16 +8,14 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::{ToolCall, cancelled};
-use super::super::session::Session;
-use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput};
+use super::super::call::cancelled;
+use super::super::tool::{Call, MAX_TEXT, ToolOutput, ToolResult};
 use super::unexpected;
 use tine_client::after_new::THIS_PROGRAM;
 use tine_client::{cargo_target, origin};
-use tine_ops::{Failure, ShowContext};
+use tine_ops::ShowContext;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
-use tine_render::text::one_line;
 use tine_tools::run::{RunCommand, RunEnd, RunOutput, RunSpec, run};
 
 /// Default time limit of a command, in seconds.
@@ -59,87 +57,76 @@ pub(super) struct RunShown {
     goes_on: bool,
 }
 
-impl Tool for Run {
-    const NAME: &'static str = "run";
-    const TITLE: &'static str = "Run a command";
-    const HINTS: Hints = Hints::ANYTHING;
-    type Answer = RunShown;
-
-    fn doing(&self) -> Option<String> {
-        Some(format!("runs {}", one_line(&self.command)))
+pub(super) fn run_command(arguments: Run, call: &Call<'_>) -> ToolResult<RunShown> {
+    // A command needs the fork's directory.
+    let info = call.session.mount(call.session.fork()?)?;
+    let origin = origin::by_default(&call.session.place(), &info)?;
+    let fork = info.name;
+    let context = call.session.ask_as_agent(
+        Some(fork.clone()),
+        ShowContext::default(),
+        "mcp run".to_owned(),
+    )?;
+    let root = context.working_dir.as_ref().ok_or_else(unexpected)?;
+    let mut dir = host_path(root);
+    if let Some(dir_in_fork) = &arguments.dir {
+        dir.push(RepoPath::parse(dir_in_fork)?.as_path());
     }
-
-    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<RunShown>, Failure> {
-        // A command needs the fork's directory.
-        let info = session.mount(session.fork()?)?;
-        let origin = origin::by_default(&session.place(), &info)?;
-        let fork = info.name;
-        let context = session.ask_as_agent(
-            Some(fork.clone()),
-            ShowContext::default(),
-            "mcp run".to_owned(),
-        )?;
-        let root = context.working_dir.as_ref().ok_or_else(unexpected)?;
-        let mut dir = host_path(root);
-        if let Some(beneath) = &self.dir {
-            dir.push(RepoPath::parse(beneath)?.as_path());
-        }
-        let env = context.environment.iter();
-        let own_target = match origin {
-            Some(_) => None,
-            None => cargo_target::variable(&session.place(), &host_path(root)),
-        };
-        let own_target = own_target.map(|(name, dir)| (OsString::from(name), dir));
-        let spec = RunSpec {
-            command: match origin {
-                // Only a separate process can enter the main checkout's path.
-                Some(_) => RunCommand::Words(
-                    [
-                        THIS_PROGRAM,
-                        "exec",
-                        fork.as_str(),
-                        "--at-origin",
-                        "--",
-                        "sh",
-                        "-c",
-                        &self.command,
-                    ]
-                    .map(OsString::from)
-                    .to_vec(),
-                ),
-                None => RunCommand::Shell(self.command.into()),
-            },
-            dir,
-            env: env
-                .map(|(name, value)| (OsString::from(name), host_path(value).into_os_string()))
-                .chain(own_target)
-                .collect(),
-            timeout: Some(Duration::from_secs(
-                self.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS),
-            )),
-            output_max: MAX_TEXT / 2,
-        };
-        let outcome = run(&spec, call.canceller())?;
-        let (exit_code, signal) = match outcome.end {
-            RunEnd::Exit(code) => (Some(code), None),
-            RunEnd::Signal(signal) => (None, Some(signal)),
-            RunEnd::TimedOut => (None, None),
-            RunEnd::Cancelled => return Err(cancelled()),
-        };
-        let shown = RunShown {
-            exit_code,
-            signal,
-            timed_out: outcome.end == RunEnd::TimedOut,
-            stdout: kept(&outcome.stdout),
-            stderr: kept(&outcome.stderr),
-            stdout_left_out: outcome.stdout.left_out,
-            stderr_left_out: outcome.stderr.left_out,
-            elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
-            goes_on: outcome.goes_on,
-        };
-        let text = format_run(&shown);
-        Ok(ToolOutput::new(shown, text))
-    }
+    let env = context.environment.iter();
+    let own_target = match origin {
+        Some(_) => None,
+        None => cargo_target::variable(&call.session.place(), &host_path(root)),
+    };
+    let own_target = own_target.map(|(name, dir)| (OsString::from(name), dir));
+    let spec = RunSpec {
+        command: match origin {
+            // Only a separate process can enter the main checkout's path.
+            Some(_) => RunCommand::Words(
+                [
+                    THIS_PROGRAM,
+                    "exec",
+                    fork.as_str(),
+                    "--at-origin",
+                    "--",
+                    "sh",
+                    "-c",
+                    &arguments.command,
+                ]
+                .map(OsString::from)
+                .to_vec(),
+            ),
+            None => RunCommand::Shell(arguments.command.into()),
+        },
+        dir,
+        env: env
+            .map(|(name, value)| (OsString::from(name), host_path(value).into_os_string()))
+            .chain(own_target)
+            .collect(),
+        timeout: Some(Duration::from_secs(
+            arguments.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS),
+        )),
+        output_max: MAX_TEXT / 2,
+    };
+    let outcome = run(&spec, call.canceller())?;
+    let (exit_code, signal) = match outcome.end {
+        RunEnd::Exit(code) => (Some(code), None),
+        RunEnd::Signal(signal) => (None, Some(signal)),
+        RunEnd::TimedOut => (None, None),
+        RunEnd::Cancelled => return Err(cancelled()),
+    };
+    let shown = RunShown {
+        exit_code,
+        signal,
+        timed_out: outcome.end == RunEnd::TimedOut,
+        stdout: kept(&outcome.stdout),
+        stderr: kept(&outcome.stderr),
+        stdout_left_out: outcome.stdout.left_out,
+        stderr_left_out: outcome.stderr.left_out,
+        elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
+        goes_on: outcome.goes_on,
+    };
+    let text = format_run(&shown);
+    Ok(ToolOutput::new(shown, text))
 }
 
 fn host_path(path: &PathText) -> PathBuf {

@@ -7,10 +7,9 @@ use std::process::{Command, Stdio};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, Words, cut};
+use super::super::tool::{Call, Descriptions, MAX_TEXT, ToolOutput, ToolResult, cut};
 use tine_client::commit::{self, CommitWithHooks};
 use tine_client::diff::{check_paths, git_diff};
 use tine_client::handoff::make as make_handoff;
@@ -18,9 +17,8 @@ use tine_client::hooks::HookOutput;
 use tine_client::identity;
 use tine_git::{GitError, program};
 use tine_ops as ops;
-use tine_ops::CreateHandoff;
 use tine_ops::protocol::{Changes, Committed, Difference, HandoffInfo};
-use tine_ops::{Failure, work_message};
+use tine_ops::{CreateHandoff, Failure, work_message};
 use tine_render::handoffs::format_line;
 use tine_render::text::{counted, one_line, short_id};
 
@@ -47,23 +45,16 @@ pub(crate) fn status_of(session: &Session, fork: Option<&str>) -> Result<StatusS
     })
 }
 
-impl Tool for Status {
-    const NAME: &'static str = "status";
-    const TITLE: &'static str = "What is uncommitted";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = StatusShown;
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<StatusShown>, Failure> {
-        let shown = status_of(session, None)?;
-        let branch = shown.status.branch.as_deref();
-        let text = format!(
-            "fork {} on {}\n{}",
-            shown.status.fork,
-            branch.unwrap_or("a detached HEAD"),
-            shown.changes.text()
-        );
-        Ok(ToolOutput::new(shown, text))
-    }
+pub(super) fn status(_: Status, call: &Call<'_>) -> ToolResult<StatusShown> {
+    let shown = status_of(call.session, None)?;
+    let branch = shown.status.branch.as_deref();
+    let text = format!(
+        "fork {} on {}\n{}",
+        shown.status.fork,
+        branch.unwrap_or("a detached HEAD"),
+        shown.changes.text()
+    );
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// Show what differs between the active fork and its last commit, or another point, as git's patch.
@@ -170,29 +161,25 @@ fn beginning(command: &mut Command, limit: usize) -> Result<(String, bool), Fail
     Ok((text, is_cut || is_more))
 }
 
-impl Tool for Diff {
-    const NAME: &'static str = "diff";
-    const TITLE: &'static str = "Show changes";
-    const HINTS: Hints = Hints::LOOKS;
-    type Answer = DiffShown;
-
-    fn doing(&self) -> Option<String> {
-        Some("compares".to_owned())
+pub(super) fn diff(arguments: Diff, call: &Call<'_>) -> ToolResult<DiffShown> {
+    let flags: &[&str] = if arguments.stat { &["--stat=120"] } else { &[] };
+    let shown = diff_of(
+        call.session,
+        None,
+        arguments.against,
+        &arguments.paths,
+        flags,
+        MAX_TEXT,
+    )?;
+    let mut text = if shown.diff.is_empty() {
+        "nothing differs".to_owned()
+    } else {
+        shown.diff.clone()
+    };
+    if shown.truncated {
+        text.push_str("\n[cut: `stat` tells what there is, `paths` shows some of it]");
     }
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<DiffShown>, Failure> {
-        let flags: &[&str] = if self.stat { &["--stat=120"] } else { &[] };
-        let shown = diff_of(session, None, self.against, &self.paths, flags, MAX_TEXT)?;
-        let mut text = if shown.diff.is_empty() {
-            "nothing differs".to_owned()
-        } else {
-            shown.diff.clone()
-        };
-        if shown.truncated {
-            text.push_str("\n[cut: `stat` tells what there is, `paths` shows some of it]");
-        }
-        Ok(ToolOutput::new(shown, text))
-    }
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// A commit that was made.
@@ -205,111 +192,93 @@ pub(crate) struct CommitMade {
     hooks_skipped: bool,
 }
 
-impl Tool for CommitWithHooks {
-    const NAME: &'static str = "commit";
-    const TITLE: &'static str = "Commit";
-    const WORDS: Words = &[
-        (
-            "",
-            "Commit everything that is uncommitted in the active fork to its branch, as `git add -A && git commit` would, hooks and all.",
-        ),
-        (
-            "allow_revert",
-            "Commit also what takes commits of others back, after `restore` with `exact`.",
-        ),
-        (
-            "author",
-            "The author, if not whom git is configured for: `Name <address>`.",
-        ),
-        (
-            "message",
-            "The commit's message: a short first line in the imperative; then, after an empty line, why.",
-        ),
-    ];
-    const HINTS: Hints = Hints::ADDS;
-    type Answer = CommitMade;
+/// Descriptions of `commit` and its arguments.
+pub(super) const COMMIT: Descriptions = &[
+    (
+        "",
+        "Commit everything that is uncommitted in the active fork to its branch, as `git add -A && git commit` would, hooks and all.",
+    ),
+    (
+        "allow_revert",
+        "Commit also what takes commits of others back, after `restore` with `exact`.",
+    ),
+    (
+        "author",
+        "The author, if not whom git is configured for: `Name <address>`.",
+    ),
+    (
+        "message",
+        "The commit's message: a short first line in the imperative; then, after an empty line, why.",
+    ),
+];
 
-    fn doing(&self) -> Option<String> {
-        Some("commits".to_owned())
+pub(super) fn commit(commit: CommitWithHooks, call: &Call<'_>) -> ToolResult<CommitMade> {
+    let fork = call.session.fork()?;
+    let place = call.session.place();
+    let made = call.session.with(|connection| {
+        let fork = connection.show(&fork)?;
+        commit::make(&place, connection, &fork, commit, HookOutput::Kept, &|| {
+            call.check()
+        })
+    })?;
+    let committed = made.committed;
+    let mut text = format!(
+        "[{} {}] {}\n{} changed",
+        committed.branch.as_deref().unwrap_or("detached HEAD"),
+        short_id(&committed.commit),
+        one_line(&committed.summary),
+        counted(committed.changes.len(), "file")
+    );
+    let shown = CommitMade {
+        changes: ChangedPaths::of(&committed.changes),
+        committed,
+        hooks_skipped: made.hooks_skipped,
+    };
+    if shown.hooks_skipped {
+        text.push_str("\nthe hooks were skipped: the fork is not mounted");
     }
-
-    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<CommitMade>, Failure> {
-        let fork = session.fork()?;
-        let place = session.place();
-        let made = session.with(|connection| {
-            let fork = connection.show(&fork)?;
-            commit::make(&place, connection, &fork, self, HookOutput::Kept, &|| {
-                call.check()
-            })
-        })?;
-        let committed = made.committed;
-        let mut text = format!(
-            "[{} {}] {}\n{} changed",
-            committed.branch.as_deref().unwrap_or("detached HEAD"),
-            short_id(&committed.commit),
-            one_line(&committed.summary),
-            counted(committed.changes.len(), "file")
-        );
-        let shown = CommitMade {
-            changes: ChangedPaths::of(&committed.changes),
-            committed,
-            hooks_skipped: made.hooks_skipped,
-        };
-        if shown.hooks_skipped {
-            text.push_str("\nthe hooks were skipped: the fork is not mounted");
-        }
-        Ok(ToolOutput::new(shown, text))
-    }
+    Ok(ToolOutput::new(shown, text))
 }
 
-impl Tool for CreateHandoff {
-    const NAME: &'static str = "handoff";
-    const TITLE: &'static str = "Hand work over";
-    const WORDS: Words = &[
-        (
-            "",
-            "Hand the active fork's commits over as patches that outlive the fork, for somebody else to apply (`tine handoff apply`).\n\nFor work that you are not to merge yourself.",
-        ),
-        (
-            "allow_revert",
-            "Hand over also what takes commits of others back, after `restore` with `exact`.",
-        ),
-        (
-            "base",
-            "The revision that the commits come after. Default: the fork point.",
-        ),
-        ("include_uncommitted", "Commit what is uncommitted first."),
-        ("message", "The message of that commit."),
-        (
-            "to",
-            "The fork or branch that is to apply it. Default: what the fork came from.",
-        ),
-    ];
-    const HINTS: Hints = Hints::ADDS;
-    type Answer = HandoffInfo;
+/// Descriptions of `handoff` and its arguments.
+pub(super) const HANDOFF: Descriptions = &[
+    (
+        "",
+        "Hand the active fork's commits over as patches that outlive the fork, for somebody else to apply (`tine handoff apply`).\n\nFor work that you are not to merge yourself.",
+    ),
+    (
+        "allow_revert",
+        "Hand over also what takes commits of others back, after `restore` with `exact`.",
+    ),
+    (
+        "base",
+        "The revision that the commits come after. Default: the fork point.",
+    ),
+    ("include_uncommitted", "Commit what is uncommitted first."),
+    ("message", "The message of that commit."),
+    (
+        "to",
+        "The fork or branch that is to apply it. Default: what the fork came from.",
+    ),
+];
 
-    fn doing(&self) -> Option<String> {
-        Some("hands over".to_owned())
-    }
-
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<HandoffInfo>, Failure> {
-        let signers = identity::signers_if_any(session.common_dir());
-        let fork = session.fork()?;
-        let request = CreateHandoff {
-            fork: Some(fork.clone()),
-            ..self
-        };
-        let place = session.place();
-        let info = session.with(|connection| {
-            if request.include_uncommitted {
-                let message = ops::joined_message(&request.message);
-                let mut wish = CommitWithHooks::of(message.unwrap_or_else(|| work_message(&fork)));
-                wish.operation.allow_revert = request.allow_revert;
-                commit::commit_first(&place, connection, &fork, wish, HookOutput::Kept)?;
-            }
-            make_handoff(connection, &request, &signers, true)
-        })?;
-        let text = format_line(&info).trim_end().to_owned();
-        Ok(ToolOutput::new(info, text))
-    }
+pub(super) fn handoff(operation: CreateHandoff, call: &Call<'_>) -> ToolResult<HandoffInfo> {
+    let signers = identity::signers_if_any(call.session.common_dir());
+    let fork = call.session.fork()?;
+    let request = CreateHandoff {
+        fork: Some(fork.clone()),
+        ..operation
+    };
+    let place = call.session.place();
+    let info = call.session.with(|connection| {
+        if request.include_uncommitted {
+            let message = ops::joined_message(&request.message);
+            let mut commit = CommitWithHooks::of(message.unwrap_or_else(|| work_message(&fork)));
+            commit.operation.allow_revert = request.allow_revert;
+            commit::commit_first(&place, connection, &fork, commit, HookOutput::Kept)?;
+        }
+        make_handoff(connection, &request, &signers, true)
+    })?;
+    let text = format_line(&info).trim_end().to_owned();
+    Ok(ToolOutput::new(info, text))
 }

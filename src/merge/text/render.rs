@@ -50,9 +50,9 @@ impl Default for MarkerOptions {
 
 /// Lines of a conflict or of one side's change.
 ///
-/// The lines between two pieces are those of ours.
+/// The lines between two chunks are those of ours.
 #[derive(Debug, Clone)]
-struct Piece {
+struct Chunk {
     base: Range<usize>,
     ours: Range<usize>,
     theirs: Range<usize>,
@@ -69,8 +69,8 @@ enum Taken {
 impl TextMerge {
     /// Returns the merged text with conflict markers, as `git merge-file -p`.
     pub fn render(&self, options: &MarkerOptions) -> Vec<u8> {
-        self.write(options.style, MAX_JOINED_LINES, |piece, text| {
-            self.write_marked(piece, options, text)
+        self.write(options.style, MAX_JOINED_LINES, |chunk, text| {
+            self.write_marked(chunk, options, text)
         })
     }
 
@@ -84,11 +84,11 @@ impl TextMerge {
             Favor::Base => Style::Diff3,
             Favor::Ours | Favor::Theirs | Favor::Union => Style::Merge,
         };
-        self.write(style, MAX_JOINED_LINES, |piece, text| match favor {
-            Favor::Base => text.extend_from_slice(self.base.bytes(&piece.base)),
-            Favor::Ours => text.extend_from_slice(self.ours.bytes(&piece.ours)),
-            Favor::Theirs => text.extend_from_slice(self.theirs.bytes(&piece.theirs)),
-            Favor::Union => self.write_both(piece, text),
+        self.write(style, MAX_JOINED_LINES, |chunk, text| match favor {
+            Favor::Base => text.extend_from_slice(self.base.bytes(&chunk.base)),
+            Favor::Ours => text.extend_from_slice(self.ours.bytes(&chunk.ours)),
+            Favor::Theirs => text.extend_from_slice(self.theirs.bytes(&chunk.theirs)),
+            Favor::Union => self.write_both(chunk, text),
         })
     }
 
@@ -97,60 +97,60 @@ impl TextMerge {
     /// Unlike with [`Favor::Union`], a line that both sides have never appears twice, even if few
     /// such lines separate two conflicts.
     pub fn keep_both(&self) -> Vec<u8> {
-        self.write(Style::Merge, 0, |piece, text| self.write_both(piece, text))
+        self.write(Style::Merge, 0, |chunk, text| self.write_both(chunk, text))
     }
 
-    fn write_both(&self, piece: &Piece, text: &mut Vec<u8>) {
-        write_lines(&self.ours, &piece.ours, self.line_end(piece), text);
-        text.extend_from_slice(self.theirs.bytes(&piece.theirs));
+    fn write_both(&self, chunk: &Chunk, text: &mut Vec<u8>) {
+        write_lines(&self.ours, &chunk.ours, self.line_end(chunk), text);
+        text.extend_from_slice(self.theirs.bytes(&chunk.theirs));
     }
 
     fn write(
         &self,
         style: Style,
         max_joined_lines: usize,
-        conflict: impl Fn(&Piece, &mut Vec<u8>),
+        conflict: impl Fn(&Chunk, &mut Vec<u8>),
     ) -> Vec<u8> {
         let mut text = Vec::with_capacity(self.ours.content.len());
         let mut written = 0;
-        for piece in self.pieces(style, max_joined_lines) {
-            text.extend_from_slice(self.ours.bytes(&(written..piece.ours.start)));
-            match piece.taken {
-                Taken::Ours => text.extend_from_slice(self.ours.bytes(&piece.ours)),
-                Taken::Theirs => text.extend_from_slice(self.theirs.bytes(&piece.theirs)),
-                Taken::Conflict => conflict(&piece, &mut text),
+        for chunk in self.chunks(style, max_joined_lines) {
+            text.extend_from_slice(self.ours.bytes(&(written..chunk.ours.start)));
+            match chunk.taken {
+                Taken::Ours => text.extend_from_slice(self.ours.bytes(&chunk.ours)),
+                Taken::Theirs => text.extend_from_slice(self.theirs.bytes(&chunk.theirs)),
+                Taken::Conflict => conflict(&chunk, &mut text),
             }
-            written = piece.ours.end;
+            written = chunk.ours.end;
         }
         text.extend_from_slice(self.ours.bytes(&(written..self.ours.count())));
         text
     }
 
-    /// Splits the regions into pieces.
+    /// Splits the regions into chunks.
     ///
     /// [`Style::Merge`] joins conflicts with at most `max_joined_lines` lines between them.
-    fn pieces(&self, style: Style, max_joined_lines: usize) -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::new();
+    fn chunks(&self, style: Style, max_joined_lines: usize) -> Vec<Chunk> {
+        let mut chunks: Vec<Chunk> = Vec::new();
         for region in &self.regions {
-            let whole = |taken| Piece {
+            let whole = |taken| Chunk {
                 base: region.base.clone(),
                 ours: region.ours.clone(),
                 theirs: region.theirs.clone(),
                 taken,
             };
             match (&region.outcome, style) {
-                (Outcome::Ours | Outcome::Same, _) => pieces.push(whole(Taken::Ours)),
-                (Outcome::Theirs, _) => pieces.push(whole(Taken::Theirs)),
-                (Outcome::Conflict(_), Style::Diff3) => pieces.push(whole(Taken::Conflict)),
+                (Outcome::Ours | Outcome::Same, _) => chunks.push(whole(Taken::Ours)),
+                (Outcome::Theirs, _) => chunks.push(whole(Taken::Theirs)),
+                (Outcome::Conflict(_), Style::Diff3) => chunks.push(whole(Taken::Conflict)),
                 (Outcome::Conflict(_), Style::Zdiff3) => {
-                    pieces.push(self.trimmed(whole(Taken::Conflict)))
+                    chunks.push(self.trimmed(whole(Taken::Conflict)))
                 }
                 (Outcome::Conflict(differences), Style::Merge) => {
                     for difference in differences {
                         join(
-                            &mut pieces,
+                            &mut chunks,
                             max_joined_lines,
-                            Piece {
+                            Chunk {
                                 ours: difference.before.clone(),
                                 theirs: difference.after.clone(),
                                 ..whole(Taken::Conflict)
@@ -160,22 +160,22 @@ impl TextMerge {
                 }
             }
         }
-        pieces
+        chunks
     }
 
     /// Removes the lines that both sides begin or end with.
-    fn trimmed(&self, mut piece: Piece) -> Piece {
+    fn trimmed(&self, mut chunk: Chunk) -> Chunk {
         let same = |(a, b): &(_, _)| a == b;
         let (ours, theirs) = (
-            self.ours.tokens(&piece.ours),
-            self.theirs.tokens(&piece.theirs),
+            self.ours.tokens(&chunk.ours),
+            self.theirs.tokens(&chunk.theirs),
         );
         let first = ours.iter().zip(theirs).take_while(same).count();
-        piece.ours.start += first;
-        piece.theirs.start += first;
+        chunk.ours.start += first;
+        chunk.theirs.start += first;
         let (ours, theirs) = (
-            self.ours.tokens(&piece.ours),
-            self.theirs.tokens(&piece.theirs),
+            self.ours.tokens(&chunk.ours),
+            self.theirs.tokens(&chunk.theirs),
         );
         let last = ours
             .iter()
@@ -183,13 +183,13 @@ impl TextMerge {
             .zip(theirs.iter().rev())
             .take_while(same)
             .count();
-        piece.ours.end -= last;
-        piece.theirs.end -= last;
-        piece
+        chunk.ours.end -= last;
+        chunk.theirs.end -= last;
+        chunk
     }
 
-    fn write_marked(&self, piece: &Piece, options: &MarkerOptions, text: &mut Vec<u8>) {
-        let line_end = self.line_end(piece);
+    fn write_marked(&self, chunk: &Chunk, options: &MarkerOptions, text: &mut Vec<u8>) {
+        let line_end = self.line_end(chunk);
         let size = match options.size {
             0 => DEFAULT_MARKER_SIZE,
             size => size,
@@ -203,39 +203,39 @@ impl TextMerge {
             text.extend_from_slice(line_end);
         };
         marker(b'<', &options.ours_label, text);
-        write_lines(&self.ours, &piece.ours, line_end, text);
+        write_lines(&self.ours, &chunk.ours, line_end, text);
         if options.style != Style::Merge {
             marker(b'|', &options.base_label, text);
-            write_lines(&self.base, &piece.base, line_end, text);
+            write_lines(&self.base, &chunk.base, line_end, text);
         }
         marker(b'=', &None, text);
-        write_lines(&self.theirs, &piece.theirs, line_end, text);
+        write_lines(&self.theirs, &chunk.theirs, line_end, text);
         marker(b'>', &options.theirs_label, text);
     }
 
     /// Returns the line end for lines that the merge adds.
     ///
     /// It is CRLF if the lines before the conflict and the first line of the base end in CRLF.
-    fn line_end(&self, piece: &Piece) -> &'static [u8] {
+    fn line_end(&self, chunk: &Chunk) -> &'static [u8] {
         let before = |lines: &Range<usize>| lines.start.saturating_sub(1);
-        let is_crlf = ends_in_crlf(&self.ours, before(&piece.ours)) != Some(false)
-            && ends_in_crlf(&self.theirs, before(&piece.theirs)) != Some(false)
+        let is_crlf = ends_in_crlf(&self.ours, before(&chunk.ours)) != Some(false)
+            && ends_in_crlf(&self.theirs, before(&chunk.theirs)) != Some(false)
             && ends_in_crlf(&self.base, 0) == Some(true);
         if is_crlf { b"\r\n" } else { b"\n" }
     }
 }
 
 /// Adds a conflict, or extends the previous one if it is near.
-fn join(pieces: &mut Vec<Piece>, max_joined_lines: usize, piece: Piece) {
-    match pieces.last_mut() {
+fn join(chunks: &mut Vec<Chunk>, max_joined_lines: usize, chunk: Chunk) {
+    match chunks.last_mut() {
         Some(last)
             if last.taken == Taken::Conflict
-                && piece.ours.start.saturating_sub(last.ours.end) <= max_joined_lines =>
+                && chunk.ours.start.saturating_sub(last.ours.end) <= max_joined_lines =>
         {
-            last.ours.end = piece.ours.end;
-            last.theirs.end = piece.theirs.end;
+            last.ours.end = chunk.ours.end;
+            last.theirs.end = chunk.theirs.end;
         }
-        _ => pieces.push(piece),
+        _ => chunks.push(chunk),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::state::slots::ForkGuard;
 use crate::target::Holder;
 use tine_change::advance::{Step, UpdateStep};
 use tine_change::fork_point::fork_point;
-use tine_change::going_back::KnownGoneBack;
+use tine_change::revert_guard::RevertRecords;
 use tine_change::{ChangeError, CommitOptions, Point, branches, commit};
 use tine_git::{GitError, ObjectId};
 use tine_store::LeaseKey;
@@ -142,7 +142,7 @@ impl Merging<'_> {
             author: self.signers.author.clone(),
             committer: self.signers.committer.clone(),
             // The whole merge was already checked for commits that it takes back.
-            gone_back: KnownGoneBack::default(),
+            reverts: RevertRecords::default(),
         };
         let made = match commit::commit(&self.repository, name, &*guard.open()?, &options) {
             Ok(made) => made,

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::locks::Guards;
 use crate::operation::joined_message;
 use crate::points::ResolvedPoint;
-use crate::protocol::{AgentTexts, MergedHow, MergedSource};
+use crate::protocol::{AgentTexts, MergedSource, SourceOutcome};
 use crate::reviews::sides as review_sides;
 use tine_change::Point;
 use tine_change::merge::{MergeSpec, Planned, Tip, carry_along, plan};
@@ -61,7 +61,7 @@ impl Merging<'_> {
                 others: source.others.clone(),
             })
                 .into(),
-            how: MergedHow::Contained,
+            how: SourceOutcome::Contained,
             commit: None,
             committed: uncommitted
                 .as_ref()
@@ -85,7 +85,7 @@ impl Merging<'_> {
             let is_same = review.moved(&sides).is_empty();
             planned = match planned {
                 Planned::Merged(outcome) if is_same => {
-                    Planned::Merged(review.put_into(&self.repository, outcome)?)
+                    Planned::Merged(review.apply_to_merge(&self.repository, outcome)?)
                 }
                 // The conflicts are with uncommitted changes of the target.
                 Planned::FastForward(commit_id) if is_same && review.view.is_some() => {
@@ -98,14 +98,14 @@ impl Merging<'_> {
         match planned {
             Planned::Contained => {}
             Planned::FastForward(commit_id) => {
-                line.how = MergedHow::FastForward;
+                line.how = SourceOutcome::FastForward;
                 next.tip = Tip {
                     commit_id: Some(commit_id),
                     ..theirs
                 };
             }
             Planned::Merged(outcome) if outcome.conflicts.is_empty() => {
-                line.how = MergedHow::MergeCommit;
+                line.how = SourceOutcome::MergeCommit;
                 line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
                 next.tip = Tip {
                     tree_id: outcome.tree_id,
@@ -122,7 +122,7 @@ impl Merging<'_> {
                 };
             }
             Planned::Merged(outcome) => {
-                line.how = MergedHow::Conflicts;
+                line.how = SourceOutcome::Conflicts;
                 line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
                 conflicts = outcome.conflicts.iter().map(ConflictRecord::of).collect();
             }
@@ -148,7 +148,7 @@ impl Merging<'_> {
             if open.is_empty() {
                 next.view = Some(tree_id);
             } else {
-                line.how = MergedHow::Conflicts;
+                line.how = SourceOutcome::Conflicts;
                 next = position;
                 conflicts = open;
             }

@@ -38,7 +38,7 @@ pub struct BranchInfo {
 }
 
 /// List of branches.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Branches {
     /// The branches, sorted by name.
     pub branches: Vec<BranchInfo>,

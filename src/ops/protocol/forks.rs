@@ -295,7 +295,7 @@ pub struct Restored {
     /// Snapshot of the fork's former state, if it had changes.
     pub before: Option<ForkName>,
     /// Relation of the files to the point.
-    pub how: RestoredHow,
+    pub how: RestoreMethod,
     /// Commits of others whose work the files now lack; HEAD has them.
     pub left_out: Vec<CommitLine>,
     /// Backup of the index.
@@ -306,7 +306,7 @@ pub struct Restored {
 /// Relation of a fork's files to the restored point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RestoredHow {
+pub enum RestoreMethod {
     /// The files are equal to the point.
     Exact,
     /// The point's own changes are applied to the present HEAD.
@@ -316,7 +316,7 @@ pub enum RestoredHow {
 }
 
 /// Answer to a collection.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Collected {
     /// Number of removed layers that nothing needed.
     pub layers: u64,

@@ -82,7 +82,7 @@ pub struct MergedSource {
     /// Point that was merged.
     pub source: PointInfo,
     /// Result for this source.
-    pub how: MergedHow,
+    pub how: SourceOutcome,
     /// Commit of the target after this source, in hex.
     pub commit: Option<String>,
     /// Commit of the source's uncommitted changes, if there were any.
@@ -106,7 +106,7 @@ pub struct MergedSource {
 /// Result of merging one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum MergedHow {
+pub enum SourceOutcome {
     /// The target already had all of it.
     Contained,
     /// The target was moved forward without a merge commit.

@@ -12,7 +12,7 @@ use tine_store::ForkName;
 
 /// Request to restore the work of an entry.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct BringBack {
+pub struct RecoverWork {
     /// Number of the entry.
     pub id: u64,
     /// Snapshot to restore, instead of the fork's last state.
@@ -32,7 +32,7 @@ pub struct RecoverList {
     /// Entries, the oldest first.
     pub entries: Vec<RecoverLine>,
     /// Work that other commands restore, the oldest first.
-    pub elsewhere: Vec<ElsewhereLine>,
+    pub elsewhere: Vec<OtherRecoverLine>,
     /// Bytes on the disk of all entries.
     pub size_bytes: u64,
     /// Age in seconds at which entries expire; `null`: never.
@@ -52,7 +52,8 @@ pub struct RecoverLine {
     #[serde(flatten)]
     pub entry: RecoverEntry,
     /// Command that restores it.
-    pub way_back: String,
+    #[serde(rename = "way_back")]
+    pub recover_command: String,
     /// Expiry in seconds since 1970; `null`: never by age.
     pub expires_secs: Option<i64>,
     /// Id of a lost object that the entry needs.
@@ -64,9 +65,9 @@ pub struct RecoverLine {
 
 /// Work that something other than an entry keeps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ElsewhereLine {
+pub struct OtherRecoverLine {
     /// Kind of the work.
-    pub what: Elsewhere,
+    pub what: OtherRecoverKind,
     /// Fork that the work belongs to, if any.
     pub fork: Option<ForkName>,
     /// Name of the snapshot, or number of the review or set-aside files.
@@ -76,13 +77,14 @@ pub struct ElsewhereLine {
     /// Reason for the snapshot, or title of the review.
     pub because: String,
     /// Command that restores it.
-    pub way_back: String,
+    #[serde(rename = "way_back")]
+    pub recover_command: String,
 }
 
 /// Kind of work that other commands restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Elsewhere {
+pub enum OtherRecoverKind {
     /// A snapshot that tine took before it changed a fork.
     Snapshot,
     /// An aborted review.
@@ -91,9 +93,9 @@ pub enum Elsewhere {
     Damaged,
 }
 
-/// Answer to [`BringBack`]. The entry stays.
+/// Answer to [`RecoverWork`]. The entry stays.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct BroughtBack {
+pub struct WorkRecovered {
     /// Number of the entry.
     pub id: u64,
     /// Fork that was made.

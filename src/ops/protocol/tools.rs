@@ -62,9 +62,9 @@ pub enum PassthroughWord {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum NoSaved {}
 
-/// File that an agent read.
+/// File that an agent read. The content is in transit, or has arrived as `C`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ToolRead {
+pub struct ToolRead<C = Transfer> {
     /// Store that the file was read from.
     pub route: Route,
     /// Path from the root of fork or checkout.
@@ -72,7 +72,7 @@ pub struct ToolRead {
     /// Size in bytes.
     pub size: u64,
     /// Content of the file.
-    pub content: Transfer,
+    pub content: C,
 }
 
 /// File that an agent wrote.
@@ -146,7 +146,7 @@ pub struct ToolFound {
 }
 
 /// Workspace of an agent.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ToolContextShown {
     /// Fork that the agent works in; `None` in the main checkout.
     pub fork: Option<ForkName>,

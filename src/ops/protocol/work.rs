@@ -129,7 +129,7 @@ pub struct ChangeLine {
     /// The path, from the fork's root.
     pub path: PathText,
     /// Kind of the change.
-    pub kind: ChangeKindText,
+    pub kind: ChangeKind,
     /// Mode before, in git's octal form (`100644`).
     #[schemars(skip)]
     pub old_mode: Option<String>,
@@ -142,43 +142,6 @@ pub struct ChangeLine {
     /// Blob id afterwards, in hex.
     #[schemars(skip)]
     pub new_id: Option<String>,
-}
-
-/// Form of [`ChangeKind`] on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeKindText {
-    /// The path is new.
-    Added,
-    /// Content or mode changed.
-    Modified,
-    /// The path no longer exists.
-    Deleted,
-    /// The kind of the file changed.
-    TypeChanged,
-}
-
-impl ChangeKindText {
-    /// Returns git's letter for the kind.
-    pub fn letter(self) -> &'static str {
-        match self {
-            ChangeKindText::Added => "A",
-            ChangeKindText::Modified => "M",
-            ChangeKindText::Deleted => "D",
-            ChangeKindText::TypeChanged => "T",
-        }
-    }
-}
-
-impl From<ChangeKind> for ChangeKindText {
-    fn from(kind: ChangeKind) -> ChangeKindText {
-        match kind {
-            ChangeKind::Added => ChangeKindText::Added,
-            ChangeKind::Modified => ChangeKindText::Modified,
-            ChangeKind::Deleted => ChangeKindText::Deleted,
-            ChangeKind::TypeChanged => ChangeKindText::TypeChanged,
-        }
-    }
 }
 
 /// Answer to a commit.

@@ -7,13 +7,13 @@
 use std::path::Path;
 
 use crate::failure::{ErrorCode, Failure};
-use crate::recovery::way_back as entry_way_back;
+use crate::recovery::recover_command;
 use crate::state::slots::Daemon;
 use crate::target::fork_called;
 use tine_change::branches;
 use tine_change::recovery::{self, RecoverKind, Recoverable};
 use tine_change::review::{ReviewRecord, ReviewState};
-use tine_change::sequence::{Item, SequenceRequest};
+use tine_change::sequence::{SequenceItem, SequenceRequest};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeSide;
 use tine_path::shell::shell_word;
@@ -45,12 +45,12 @@ pub(crate) fn require_target(
     gone: &[MergeSide],
 ) -> Result<(), Failure> {
     if gone.contains(&MergeSide::Ours) {
-        return Err(target_gone(repository, record));
+        return Err(missing_target(repository, record));
     }
     Ok(())
 }
 
-fn target_gone(repository: &Repository, record: &ReviewRecord) -> Failure {
+fn missing_target(repository: &Repository, record: &ReviewRecord) -> Failure {
     let id = record.id;
     let failure = match record.merge.into.strip_prefix("fork:") {
         Some(fork) => Failure::new(
@@ -65,7 +65,7 @@ fn target_gone(repository: &Repository, record: &ReviewRecord) -> Failure {
             )
         }
     };
-    let back = match target_back(repository, record) {
+    let back = match target_command(repository, record) {
         Some(command) => format!("`{command}` brings it back; "),
         None => String::new(),
     };
@@ -78,7 +78,7 @@ fn target_gone(repository: &Repository, record: &ReviewRecord) -> Failure {
 }
 
 /// Returns the command that restores a missing target, if there is one.
-fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String> {
+fn target_command(repository: &Repository, record: &ReviewRecord) -> Option<String> {
     let commit_id = ObjectId::from_hex(record.ours_commit.as_ref()?.as_bytes()).ok()?;
     let is_kept = repository.has_object(commit_id);
     let Some(fork) = record.merge.into.strip_prefix("fork:") else {
@@ -99,7 +99,7 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
         entry.kind == RecoverKind::Fork && of_fork && entry.uncommitted.is_some() && is_in_place
     };
     match (found.iter().rfind(has_work), tip) {
-        (Some(found), _) => Some(entry_way_back(found.id, &found.entry)),
+        (Some(found), _) => Some(recover_command(found.id, &found.entry)),
         (None, Some(_)) => Some(format!("tine new {fork} --branch {}", shell_word(&branch))),
         // The fork had only commits. They are its own only if its branch exists before the fork is
         // made.
@@ -113,14 +113,19 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
 /// Returns the command that reopens an aborted review, or else shows it.
 ///
 /// `is_kept` is true if an entry of `tine recover` keeps all objects that the review needs.
-pub(crate) fn way_back(daemon: &Daemon, repository: &Repository, id: u64, is_kept: bool) -> String {
+pub(crate) fn reopen_command(
+    daemon: &Daemon,
+    repository: &Repository,
+    id: u64,
+    is_kept: bool,
+) -> String {
     let refresh = format!("tine review refresh {id}");
     let found = ReviewRecord::load(&daemon.store, id)
         .map_err(Failure::from)
         .and_then(|mut record| Ok((find(daemon, repository, &mut record)?, record)));
     match found {
         Ok((gone, record)) if gone.contains(&MergeSide::Ours) => {
-            match target_back(repository, &record) {
+            match target_command(repository, &record) {
                 Some(back) => format!("{back} && {refresh}"),
                 // The command fails with a hint how to restore the target.
                 None if is_kept => refresh,
@@ -188,7 +193,7 @@ fn is_source_there(
     record: &mut ReviewRecord,
 ) -> Result<bool, Failure> {
     let git_dir = git_dir_of(repository, record).to_owned();
-    let words: Vec<String> = match record.work.as_ref().map(|work| &work.wish) {
+    let words: Vec<String> = match record.work.as_ref().map(|work| &work.request) {
         None => vec![record.merge.source.clone()],
         Some(SequenceRequest::Update {
             from: Some(from), ..
@@ -370,11 +375,11 @@ pub(crate) fn kept_source(record: &ReviewRecord) -> String {
 /// Names may mean other commits by now.
 pub(crate) fn pinned_request(record: &ReviewRecord) -> Option<SequenceRequest> {
     let work = record.work.as_ref()?;
-    let mut wish = work.wish.clone();
-    match &mut wish {
+    let mut request = work.request.clone();
+    match &mut request {
         SequenceRequest::Update { from, .. } => {
             let merged = work.sequence.items.iter().find_map(|item| match item {
-                Item::Merge { commit, .. } => Some(commit),
+                SequenceItem::Merge { commit, .. } => Some(commit),
                 _ => None,
             });
             *from = work
@@ -391,7 +396,7 @@ pub(crate) fn pinned_request(record: &ReviewRecord) -> Option<SequenceRequest> {
                 .items
                 .iter()
                 .filter_map(|item| match item {
-                    Item::Pick { commit, .. } => Some(commit.clone()),
+                    SequenceItem::Pick { commit, .. } => Some(commit.clone()),
                     _ => None,
                 })
                 .collect();
@@ -400,5 +405,5 @@ pub(crate) fn pinned_request(record: &ReviewRecord) -> Option<SequenceRequest> {
         | SequenceRequest::Restore { .. }
         | SequenceRequest::Mailbox { .. } => {}
     }
-    Some(wish)
+    Some(request)
 }

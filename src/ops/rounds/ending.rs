@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{CleanRounds, finishing, session_of, state};
+use super::{CleanRounds, finishing, session_of, wrong_state};
 use crate::deleting;
 use crate::failure::Failure;
 use crate::locks;
@@ -184,7 +184,7 @@ pub(super) fn include_again(
 }
 
 /// A seat with the work that would be lost with it.
-struct Left {
+struct SeatWork {
     agent: ForkName,
     seat: Seat,
     /// Last commit.
@@ -207,7 +207,14 @@ pub(super) fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<Round
     let mut left = Vec::new();
     for (agent, seat) in record.seats() {
         refuse_held(daemon, &repository, &seat)?;
-        left.push(look(daemon, &repository, &record, agent, seat, &branches)?);
+        left.push(examine_seat(
+            daemon,
+            &repository,
+            &record,
+            agent,
+            seat,
+            &branches,
+        )?);
     }
     match request.force {
         false => refuse_loss(&record, &left)?,
@@ -221,7 +228,7 @@ pub(super) fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<Round
     let mut earlier: Vec<Recoverable> = recovery::list(&repository)?.0;
     earlier.retain(|known| known.entry.command == command);
     let mut seats = Vec::new();
-    for Left {
+    for SeatWork {
         agent,
         seat,
         tip,
@@ -274,7 +281,7 @@ pub(super) fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<Round
         }
         repository.release(KEPT, &label)?;
     }
-    let archives = remains(daemon, &record, request.archives)?;
+    let archives = remove_session_files(daemon, &record, request.archives)?;
     record.remove(&daemon.store)?;
     include_again(daemon, &repository, &record.scratch)?;
     daemon.store.collect()?;
@@ -302,20 +309,20 @@ fn refuse_held(daemon: &Daemon, repository: &Repository, seat: &Seat) -> Result<
     }
 }
 
-fn look(
+fn examine_seat(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     record: &RoundRecord,
     agent: ForkName,
     seat: Seat,
     branches: &[&str],
-) -> Result<Left, Failure> {
-    let found = super::looking::find_work(daemon, repository, record, &seat)?;
+) -> Result<SeatWork, Failure> {
+    let found = super::reading::find_work(daemon, repository, record, &seat)?;
     let tip = found.as_ref().and_then(|work| work.commit);
     let uncommitted = found.as_ref().map_or(0, |work| work.uncommitted);
     let is_written = match (&record.written_commit, tip) {
         (Some(written), Some(tip)) => {
-            repository.is_ancestor(tip, super::commit_in_books(record, written)?)?
+            repository.is_ancestor(tip, super::recorded_commit(record, written)?)?
         }
         _ => false,
     };
@@ -329,7 +336,7 @@ fn look(
     );
     // A seat whose start was interrupted has a fork, too.
     let is_open = has_fork && seat.state != SeatState::Finished;
-    Ok(Left {
+    Ok(SeatWork {
         agent,
         seat,
         tip,
@@ -344,9 +351,9 @@ fn look(
 fn archive_open(
     daemon: &Arc<Daemon>,
     record: &mut RoundRecord,
-    left: &[Left],
+    left: &[SeatWork],
 ) -> Result<(), Failure> {
-    for Left { agent, seat, .. } in left.iter().filter(|left| left.is_open) {
+    for SeatWork { agent, seat, .. } in left.iter().filter(|left| left.is_open) {
         finishing::archive_of(daemon, record, agent, seat)?;
         record.save(&daemon.store)?;
     }
@@ -354,9 +361,9 @@ fn archive_open(
 }
 
 /// Fails with the names of the work that would be lost.
-fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
+fn refuse_loss(record: &RoundRecord, left: &[SeatWork]) -> Result<(), Failure> {
     let mut causes = Vec::new();
-    for Left {
+    for SeatWork {
         agent,
         seat,
         tip,
@@ -385,14 +392,14 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
     if causes.is_empty() {
         return Ok(());
     }
-    let failure = state(format!("work of the session {} would be lost", record.session)).hint(
+    let failure = wrong_state(format!("work of the session {} would be lost", record.session)).hint(
         "`tine round finish` closes open seats, `tine round merge` keeps their work; after `--force` `tine recover` brings back commits, and scratch is archived first; nothing was changed",
     );
     Err(causes.into_iter().fold(failure, Failure::cause))
 }
 
 /// Removes the session's files, or returns the directory of its archives.
-fn remains(
+fn remove_session_files(
     daemon: &Daemon,
     record: &RoundRecord,
     with_archives: bool,

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    FinishRound, commit_in_books, looking, refuse_unless_open, scratch_name, session_of, state,
+    FinishRound, reading, recorded_commit, refuse_unless_open, scratch_name, session_of,
+    wrong_state,
 };
 use crate::failure::{ErrorCode, Failure};
 use crate::mounting;
@@ -68,7 +69,7 @@ fn give_label(record: &mut RoundRecord, name: &ForkName, label: &ForkName) -> Re
     }
     if seat.state != SeatState::Open {
         return Err(
-            state(format!("{name} is known as {} already", seat.label()))
+            wrong_state(format!("{name} is known as {} already", seat.label()))
                 .hint("labels are given before an agent has finished"),
         );
     }
@@ -114,7 +115,7 @@ fn refuse_elsewhere(
     }
     let fork = &seat.fork;
     Err(
-        state(format!("the fork {fork} of {name} is not on its branch {branch}")).hint(format!(
+        wrong_state(format!("the fork {fork} of {name} is not on its branch {branch}")).hint(format!(
             "`tine merge rev:COMMIT --into {word}` brings work there, `tine branch switch {fork} {word}` puts the fork back on it",
             word = shell_word(branch)
         )),
@@ -148,7 +149,7 @@ fn finish_seat(
         fork: seat.fork.clone(),
         branch: seat.branch.clone(),
         committed,
-        archive: archive.map(|archive| looking::archive_path(daemon, record, archive)),
+        archive: archive.map(|archive| reading::archive_path(daemon, record, archive)),
     })
 }
 
@@ -277,7 +278,7 @@ fn write_result(
         .written_commit
         .clone()
         .unwrap_or_else(|| record.base_commit.clone());
-    let base = commit_in_books(record, &before)?;
+    let base = recorded_commit(record, &before)?;
     let merged = match &record.from_branch {
         Some(branch) => repository.branch(branch)?,
         None => None,
@@ -286,19 +287,19 @@ fn write_result(
         (Some(presenter), ..) => {
             let agent = request.agent.as_ref();
             if agent.is_none_or(|name| name == presenter.label()) {
-                looking::find_work(daemon, repository, record, presenter)?
+                reading::find_work(daemon, repository, record, presenter)?
             } else {
                 None
             }
         }
         (None, Some(tip), _) if tip != base && !repository.is_ancestor(tip, base)? => {
-            Some(looking::Work {
+            Some(reading::Work {
                 commit: Some(tip),
                 tree: repository.commit_info(tip)?.tree_id,
                 uncommitted: 0,
             })
         }
-        (None, _, [only]) => looking::find_work(daemon, repository, record, only)?,
+        (None, _, [only]) => reading::find_work(daemon, repository, record, only)?,
         _ => None,
     };
     let Some(result) = result else {
@@ -306,11 +307,11 @@ fn write_result(
     };
     let base_tree = repository.commit_info(base)?.tree_id;
     let written = write_back::write_back(repository, base_tree, result.tree, directory)?;
-    let after = looking::commit_of(repository, &result)?.to_string();
+    let after = reading::commit_of(repository, &result)?.to_string();
     repository.keep(
         round::KEPT,
         &format!("{}-directory", record.id),
-        commit_in_books(record, &after)?,
+        recorded_commit(record, &after)?,
     )?;
     record.written_commit = Some(after.clone());
     record.save(&daemon.store)?;

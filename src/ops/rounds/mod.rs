@@ -6,14 +6,14 @@
 //! |---|---|
 //! | `starting` | starts a round, and continues an interrupted start |
 //! | `finishing` | commits, archives and unmounts; writes a result to a directory without git |
-//! | `looking` | reads sessions and results, for the orchestrator and for an agent |
+//! | `reading` | reads sessions and results, for the orchestrator and for an agent |
 //! | `presenting` | makes the presenter's fork, and counts attempts |
 //! | `ending` | deletes seats and sessions |
 
 mod ending;
 mod finishing;
-mod looking;
 mod presenting;
+mod reading;
 mod starting;
 
 use std::path::PathBuf;
@@ -172,7 +172,7 @@ impl Operation for ShowRound {
 
     fn run(self, call: &Call<'_>) -> Result<SessionShown, Failure> {
         let _rounds = lock(call)?;
-        looking::show(call.daemon, &self.session)
+        reading::show(call.daemon, &self.session)
     }
 }
 
@@ -192,7 +192,7 @@ impl Operation for ShowRoundTo {
 
     fn run(self, call: &Call<'_>) -> Result<ReaderShown, Failure> {
         let _rounds = lock(call)?;
-        looking::show_to(call.daemon, &self.session, &self.reader)
+        reading::show_to(call.daemon, &self.session, &self.reader)
     }
 }
 
@@ -207,7 +207,7 @@ impl Operation for ListSessions {
 
     fn run(self, call: &Call<'_>) -> Result<Sessions, Failure> {
         let _rounds = lock(call)?;
-        let sessions = looking::sessions(call.daemon)?;
+        let sessions = reading::sessions(call.daemon)?;
         Ok(Sessions { sessions })
     }
 }
@@ -230,7 +230,7 @@ impl Operation for ReadResults {
 
     fn run(self, call: &Call<'_>) -> Result<Results, Failure> {
         let _rounds = lock(call)?;
-        let results = looking::results(call.daemon, &self.session, &self.agents, self.finished)?;
+        let results = reading::results(call.daemon, &self.session, &self.agents, self.finished)?;
         Ok(Results { results })
     }
 }
@@ -262,7 +262,7 @@ impl Operation for CompareRound {
 
     fn run(self, call: &Call<'_>) -> Result<RoundCompared, Failure> {
         let _rounds = lock(call)?;
-        looking::compare(
+        reading::compare(
             call.daemon,
             &session_of(self.session.as_ref())?,
             &self.agents,
@@ -407,7 +407,7 @@ fn session_of(named: Option<&ForkName>) -> Result<ForkName, Failure> {
 }
 
 /// Makes the failure of a step in the wrong state.
-fn state(message: impl Into<String>) -> Failure {
+fn wrong_state(message: impl Into<String>) -> Failure {
     Failure::new(ErrorCode::RoundState, message)
         .hint("`tine round show` says how the session stands")
 }
@@ -417,11 +417,12 @@ fn refuse_unless_open(record: &RoundRecord) -> Result<(), Failure> {
     use tine_change::round::Stage;
     match record.stage {
         Stage::Open => Ok(()),
-        Stage::Starting => Err(
-            state(format!("round {} was not begun to its end", record.round))
-                .hint("`tine round start`, given again, does the rest"),
-        ),
-        Stage::Cleaning => Err(state(format!(
+        Stage::Starting => Err(wrong_state(format!(
+            "round {} was not begun to its end",
+            record.round
+        ))
+        .hint("`tine round start`, given again, does the rest")),
+        Stage::Cleaning => Err(wrong_state(format!(
             "the session {} is being cleaned away",
             record.session
         ))
@@ -441,14 +442,14 @@ fn refuse_unless_finished(name: &ForkName, seat: &Seat) -> Result<(), Failure> {
     match seat.state {
         SeatState::Finished => Ok(()),
         _ => Err(
-            state(format!("{name} has not finished round {}", seat.round))
+            wrong_state(format!("{name} has not finished round {}", seat.round))
                 .hint(format!("`tine round finish --agent {name}` finishes it")),
         ),
     }
 }
 
 /// Parses a commit id of the session's record.
-fn commit_in_books(record: &RoundRecord, hex: &str) -> Result<ObjectId, Failure> {
+fn recorded_commit(record: &RoundRecord, hex: &str) -> Result<ObjectId, Failure> {
     ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(record, error.to_string()))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    PresentRound, refuse_unless_finished, refuse_unless_open, session_of, starting, state,
+    PresentRound, refuse_unless_finished, refuse_unless_open, session_of, starting, wrong_state,
 };
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::Call;
@@ -24,7 +24,7 @@ pub(super) fn present(call: &Call<'_>, request: &PresentRound) -> Result<RoundPr
         && presenter.label() != label
     {
         return Err(
-            state(format!("{} presents already", presenter.label())).hint(format!(
+            wrong_state(format!("{} presents already", presenter.label())).hint(format!(
                 "`tine path {}` says where; `tine round clean` ends it with the session",
                 presenter.fork
             )),

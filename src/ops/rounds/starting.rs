@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{
-    StartRound, commit_in_books, ending, looking, refuse_unless_finished, scratch_name, session_of,
-    state,
+    StartRound, ending, reading, recorded_commit, refuse_unless_finished, scratch_name, session_of,
+    wrong_state,
 };
 use crate::failure::{ErrorCode, Failure};
 use crate::making::{self, NewOptions};
@@ -34,14 +34,14 @@ pub(super) fn start(call: &Call<'_>, request: &StartRound) -> Result<SessionShow
     let known = RoundRecord::find(&daemon.store, &session_of(request.session.as_ref())?)?;
     let mut record = match &known {
         Some(record) if record.stage == Stage::Cleaning => {
-            return Err(state(format!(
+            return Err(wrong_state(format!(
                 "the session {} is being cleaned away",
                 record.session
             ))
             .hint("`tine round clean`, given again, does the rest"));
         }
         Some(record) if request.round == Some(record.round) && record.stage == Stage::Open => {
-            return looking::shown(daemon, &repository, record);
+            return reading::shown(daemon, &repository, record);
         }
         Some(record) if record.stage == Stage::Starting => {
             refuse_another(record, request)?;
@@ -83,7 +83,7 @@ pub(super) fn start(call: &Call<'_>, request: &StartRound) -> Result<SessionShow
     record.opened();
     record.save(&daemon.store)?;
     log::info!("round {} of {} is begun", record.round, record.session);
-    let shown = looking::shown(daemon, &repository, &record)?;
+    let shown = reading::shown(daemon, &repository, &record)?;
     Ok(SessionShown { stays, ..shown })
 }
 
@@ -94,7 +94,7 @@ fn refuse_another(record: &RoundRecord, request: &StartRound) -> Result<(), Fail
         && request.agents.iter().collect::<Vec<_>>() != seated
         || request.round.is_some_and(|round| round != record.round);
     if is_other {
-        Err(state(format!("round {} was not begun to its end", record.round))
+        Err(wrong_state(format!("round {} was not begun to its end", record.round))
             .hint("`tine round start` with the same agents does the rest; `tine round clean` lets go of it"))
     } else {
         Ok(())
@@ -133,7 +133,7 @@ fn planned(
     if record.directory.is_some() && record.written_commit.is_none() {
         record.written_commit = Some(next.base_commit.clone());
     }
-    let base = commit_in_books(&record, &next.base_commit)?;
+    let base = recorded_commit(&record, &next.base_commit)?;
     let tree_id = repository.commit_info(base)?.tree_id;
     let scratch = RepoPath::root().join(&scratch_name(&record)?);
     if repository.tree_entry(tree_id, &scratch)?.is_some() {
@@ -203,7 +203,7 @@ fn next_round(
                 Some(branch) => {
                     repository.resolve_commit(git_dir, &format!("refs/heads/{branch}"))?
                 }
-                None => commit_in_books(record, &seat.base_commit)?,
+                None => recorded_commit(record, &seat.base_commit)?,
             };
             let fork = (record.mode == Mode::Layers).then(|| seat.fork.clone());
             (base, record.from_branch.clone(), fork)
@@ -213,7 +213,7 @@ fn next_round(
             let mut base = repository.resolve_commit(git_dir, word)?;
             if let (None, Some(written)) = (&request.from, &record.written_commit) {
                 // The commit last written to the directory need not be merged.
-                let written = commit_in_books(record, written)?;
+                let written = recorded_commit(record, written)?;
                 if !repository.is_ancestor(written, base)? {
                     base = written;
                 }

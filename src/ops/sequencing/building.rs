@@ -5,7 +5,7 @@ use crate::failure::{ErrorCode, Failure};
 use crate::target::{Target, fork_called};
 use tine_change::branches;
 use tine_change::fork_point::kept_by_update;
-use tine_change::sequence::{Item, Sequence, SequenceRequest};
+use tine_change::sequence::{Sequence, SequenceItem, SequenceRequest};
 use tine_git::{GitError, ObjectId};
 
 /// Builds the sequence for `args`.
@@ -37,7 +37,7 @@ pub(super) fn build(
             strip,
             reverse,
             three_way,
-        } => Ok(Sequence::of(vec![Item::Patch {
+        } => Ok(Sequence::of(vec![SequenceItem::Patch {
             patch: patch.clone(),
             strip: *strip,
             reverse: *reverse,
@@ -48,7 +48,7 @@ pub(super) fn build(
             view_tree,
             paths,
             ..
-        } => Ok(Sequence::of(vec![Item::Restored {
+        } => Ok(Sequence::of(vec![SequenceItem::Restored {
             base_tree: base_tree.clone(),
             view_tree: view_tree.clone(),
             paths: paths.clone(),
@@ -139,7 +139,7 @@ fn update(
     let Some(upstream) = upstream(target, args)? else {
         return Ok(Sequence::of(Vec::new()));
     };
-    let uncommitted = Item::Uncommitted {
+    let uncommitted = SequenceItem::Uncommitted {
         head_tree: now.tip.tree_id.to_string(),
         view_tree: view.to_string(),
         is_ours: !rebase,
@@ -176,14 +176,14 @@ fn update(
         Some(message) => message.clone(),
         None => merge_message(target, args, upstream)?,
     };
-    let merge = Item::Merge {
+    let merge = SequenceItem::Merge {
         commit: upstream.to_string(),
         message,
     };
     Ok(Sequence::of(vec![merge, uncommitted]))
 }
 
-fn onto(commit_id: ObjectId, items: Vec<Item>) -> Sequence {
+fn onto(commit_id: ObjectId, items: Vec<SequenceItem>) -> Sequence {
     Sequence {
         onto: Some(commit_id.to_string()),
         ..Sequence::of(items)
@@ -228,7 +228,7 @@ fn pick(
     commit_id: ObjectId,
     mainline: Option<usize>,
     says_origin: bool,
-) -> Result<Item, Failure> {
+) -> Result<SequenceItem, Failure> {
     let info = target.repository.commit_info(commit_id)?;
     let refused =
         |message: String, hint: &str| Err(Failure::new(ErrorCode::Usage, message).hint(hint));
@@ -251,7 +251,7 @@ fn pick(
             );
         }
     };
-    Ok(Item::Pick {
+    Ok(SequenceItem::Pick {
         commit: commit_id.to_string(),
         parent: parent.map(|id| id.to_string()),
         says_origin,

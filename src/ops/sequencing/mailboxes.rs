@@ -8,7 +8,7 @@ use crate::state::slots::Daemon;
 use crate::target::{NotedMove, Target, was_taken_back};
 use tine_attr::Timestamp;
 use tine_change::handoff::{HandoffRecord, HandoffState};
-use tine_change::sequence::{Item, SequenceRequest, of_mailbox, take_messages};
+use tine_change::sequence::{SequenceItem, SequenceRequest, of_mailbox, take_messages};
 use tine_git::Repository;
 use tine_git::mailbox::Subjects;
 
@@ -75,7 +75,11 @@ pub(crate) fn unless_taken_back(
 }
 
 /// Returns the commits of a handoff, from its mailbox.
-pub(super) fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec<Item>, Failure> {
+pub(super) fn items(
+    target: &Target<'_>,
+    id: u64,
+    three_way: bool,
+) -> Result<Vec<SequenceItem>, Failure> {
     let store = &target.daemon.store;
     let record = HandoffRecord::load(store, id)?;
     record.verify(store)?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{
-    SequenceArgs, TargetState, build, carry_out, mailboxes, on_target, options, target_state,
+    SequenceArgs, TargetState, build, carry_out, mailboxes, on_target, run_on, target_state,
 };
 use crate::CommitReview;
 use crate::failure::{ErrorCode, Failure};
@@ -21,8 +21,8 @@ use tine_attr::Timestamp;
 use tine_change::merge::FastForward;
 use tine_change::rerere;
 use tine_change::review::{ReviewRecord, ReviewState, ReviewedMerge, ReviewedWork};
-use tine_change::sequence::{Sequence, SequenceOutcome, SequenceRequest, run};
-use tine_git::{Identity, Repository};
+use tine_change::sequence::{Sequence, SequenceOutcome, SequenceRequest};
+use tine_git::Repository;
 use tine_merge::MergeSide;
 use tine_store::RecordKind;
 use tine_workspace::Actor;
@@ -62,7 +62,7 @@ pub(super) fn keep(
         state: ReviewState::Open,
         merge,
         work: Some(Box::new(ReviewedWork {
-            wish: args.request.clone(),
+            request: args.request.clone(),
             sequence: sequence.clone(),
             view: now.view.map(|id| id.to_string()),
         })),
@@ -99,7 +99,7 @@ fn is_open_for(known: &ReviewRecord, new: &ReviewRecord) -> bool {
         ..new.merge.clone()
     };
     let is_same_request = match (&known.work, &new.work) {
-        (Some(known), Some(new)) => known.wish == new.wish,
+        (Some(known), Some(new)) => known.request == new.request,
         _ => false,
     };
     known.state == ReviewState::Open && known.merge == merge && is_same_request
@@ -165,7 +165,7 @@ fn recall(
 }
 
 /// Finds the conflicts that follow, if nothing is open in the review.
-pub(crate) fn find_more(
+pub(crate) fn find_later_conflicts(
     daemon: &Daemon,
     repository: &Repository,
     record: &mut ReviewRecord,
@@ -193,7 +193,7 @@ pub(super) fn moved_from(review: &ReviewRecord, now: &TargetState) -> Vec<MergeS
 ///
 /// If the sequence does the same with the same conflicts, it plans the review again from the
 /// present state, and returns no side.
-pub(crate) fn follow(
+pub(crate) fn follow_target(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     record: &mut ReviewRecord,
@@ -231,23 +231,12 @@ pub(crate) fn refresh(
     gone: &[MergeSide],
 ) -> Result<(), Failure> {
     let args = args_of(&daemon.repository, record, gone)?;
-    // No ref leads to the commits that this makes.
-    let signers = Signers {
-        author: Some(Identity::tine()),
-        committer: Some(Identity::tine()),
-    };
     let (now, sequence, ran) = on_target(daemon, by, &args, |target| {
         let now = target_state(target, &args)?;
         let sequence = build(target, &args, &now)?;
-        let options = options(&args, &signers, Some(record));
-        let ran = run(
-            &daemon.store,
-            target.repository,
-            &sequence,
-            now.tip,
-            now.view,
-            &options,
-        )?;
+        // No ref leads to the commits that this makes.
+        let signers = Signers::tine();
+        let ran = run_on(target, &args, &now, &sequence, &signers, Some(record))?;
         Ok((now, sequence, ran))
     })?;
     if ran.tip == now.tip && ran.view == now.view && ran.stopped.is_none() {
@@ -262,10 +251,10 @@ pub(crate) fn refresh(
     record.theirs_tree = ran.tip.tree_id.to_string();
     record.work = Some(Box::new(ReviewedWork {
         // The original request is kept, because a source that is gone may come back.
-        wish: record
+        request: record
             .work
             .as_ref()
-            .map_or(args.request, |work| work.wish.clone()),
+            .map_or(args.request, |work| work.request.clone()),
         sequence,
         view: now.view.map(|id| id.to_string()),
     }));
@@ -309,7 +298,7 @@ fn args_of(
         into: record.merge.into.clone(),
         // The target is compared with the plan anyway.
         is_clean: false,
-        request: pinned.unwrap_or_else(|| work.wish.clone()),
+        request: pinned.unwrap_or_else(|| work.request.clone()),
         git_dir: sides::git_dir_of(repository, record).to_owned(),
         merge: record.merge.options(),
         allow_unrelated: record.merge.allow_unrelated,

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::slots::Daemon;
 use tine_path::RepoPath;
-use tine_store::{Depth, KeepError};
+use tine_store::{Depth, GenerationError};
 use tine_sys::cpu::let_others_go_first;
 use tine_workspace::DependencyTree;
 
@@ -55,7 +55,7 @@ impl GenerationMaker {
 type Tree = (PathBuf, RepoPath);
 
 /// Number of tries of a tree, and time of the next.
-struct Tries {
+struct RetryState {
     count: u32,
     next: Instant,
 }
@@ -82,20 +82,20 @@ fn run(daemon: &Daemon) {
     if let Err(error) = let_others_go_first() {
         log::debug!("generations are made as any other work: {error}");
     }
-    let mut tried: BTreeMap<Tree, Tries> = BTreeMap::new();
+    let mut retries: BTreeMap<Tree, RetryState> = BTreeMap::new();
     loop {
         daemon.generations.state.lock().is_new = false;
         let now = Instant::now();
         let wanted = wanted(daemon);
-        tried.retain(|tree, _| wanted.contains(tree));
+        retries.retain(|tree, _| wanted.contains(tree));
         for tree in &wanted {
-            let is_due = tried.get(tree).is_none_or(|tries| tries.next <= now);
+            let is_due = retries.get(tree).is_none_or(|retry| retry.next <= now);
             if is_due && daemon.refuse_if_stopping().is_ok() {
-                attempt(daemon, tree, &mut tried);
+                attempt(daemon, tree, &mut retries);
             }
         }
         let mut state = daemon.generations.state.lock();
-        let next = tried.values().map(|tries| tries.next).min();
+        let next = retries.values().map(|retry| retry.next).min();
         let is_done = next.is_none() && !state.is_new;
         if is_done || daemon.refuse_if_stopping().is_err() {
             state.is_running = false;
@@ -107,7 +107,7 @@ fn run(daemon: &Daemon) {
     }
 }
 
-fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
+fn attempt(daemon: &Daemon, tree: &Tree, retries: &mut BTreeMap<Tree, RetryState>) {
     let (from, path) = tree;
     let began = Instant::now();
     let goes_on = || daemon.refuse_if_stopping().is_ok();
@@ -126,35 +126,35 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
                 kept.files,
                 kept.copied_bytes.unwrap_or(0)
             );
-            tried.remove(tree);
+            retries.remove(tree);
             // Forks that were made when the tree had more packages.
-            let given_up =
-                daemon
-                    .store
-                    .give_up_tree(from, path, &KeepError::Partial.to_string(), |tree| {
-                        !tree.is_whole_with(kept.packages)
-                    });
+            let given_up = daemon.store.give_up_tree(
+                from,
+                path,
+                &GenerationError::Partial.to_string(),
+                |tree| !tree.is_whole_with(kept.packages),
+            );
             if let Err(error) = given_up {
                 log::warn!("{error}");
             }
             return;
         }
-        Err(KeepError::Ending) => return,
+        Err(GenerationError::Ending) => return,
         Err(failed) => failed,
     };
-    let tries = tried.entry(tree.clone()).or_insert(Tries {
+    let retry = retries.entry(tree.clone()).or_insert(RetryState {
         count: 0,
         next: began,
     });
-    tries.count += 1;
+    retry.count += 1;
     let may_pass = matches!(
         failed,
-        KeepError::Changing | KeepError::Missing | KeepError::Partial
+        GenerationError::Changing | GenerationError::Missing | GenerationError::Partial
     );
-    if may_pass && tries.count < MAX_TRIES {
-        let doublings = tries.count.saturating_sub(1).min(5);
+    if may_pass && retry.count < MAX_TRIES {
+        let doublings = retry.count.saturating_sub(1).min(5);
         let pause = FIRST_PAUSE.saturating_mul(1 << doublings);
-        tries.next = Instant::now() + pause.min(MAX_PAUSE);
+        retry.next = Instant::now() + pause.min(MAX_PAUSE);
         return;
     }
     log::warn!("{path} is not kept: {failed}");
@@ -162,10 +162,10 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
         .store
         .give_up_tree(from, path, &failed.to_string(), |_| true)
     {
-        Ok(()) => drop(tried.remove(tree)),
+        Ok(()) => drop(retries.remove(tree)),
         Err(error) => {
             log::warn!("{error}");
-            tries.next = Instant::now() + MAX_PAUSE;
+            retry.next = Instant::now() + MAX_PAUSE;
         }
     }
 }

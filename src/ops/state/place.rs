@@ -236,7 +236,7 @@ mod tests {
                 git_dir: repository.common_dir().to_owned(),
                 from: None,
                 parent: None,
-                take_up: None,
+                state: None,
                 branch: None,
                 detached: false,
                 mount_dir: root.join("one"),

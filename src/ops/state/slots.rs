@@ -7,7 +7,7 @@
 //! moments only, never while waiting for a mount, a disk or a lock earlier in the order.
 //!
 //! A mount ends because the daemon unmounts it, or from outside (`umount`, `fusermount3 -u`).
-//! `Ending` records which. In the second case the next holder of the fork's lock applies the
+//! `MountEnd` records which. In the second case the next holder of the fork's lock applies the
 //! fork's unmount policy, once.
 
 mod guard;
@@ -32,7 +32,7 @@ use tine_store::{Fork, ForkName, MountSettings, Store};
 use tine_sys::asker;
 use tine_sys::ranked::{Rank, RankedGuard, RankedMutex};
 use tine_tools::Buffers;
-use tine_tools::path::beneath;
+use tine_tools::path::relative_path;
 
 pub use self::guard::{ForkGuard, busy};
 use self::guard::{held_by_waiting_request, interrupted};
@@ -114,7 +114,7 @@ struct State {
 
 struct Mounted {
     mount: Arc<FuseMount>,
-    ending: Arc<Ending>,
+    ending: Arc<MountEnd>,
     settings: MountSettings,
 }
 
@@ -129,43 +129,43 @@ enum Settled {
 }
 
 /// State of a mount's end: whether the daemon or an outside unmount ended it.
-struct Ending(Mutex<Phase>);
+struct MountEnd(Mutex<Phase>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Live,
     /// The daemon is unmounting it.
-    Ours,
+    Unmounting,
     /// It ended while the daemon was unmounting it.
     Ended,
     /// It ended from outside; the unmount policy still has to be applied.
     Outside,
 }
 
-impl Ending {
+impl MountEnd {
     /// Records that the mount's session has ended; returns whether from outside.
     fn session_ended(&self) -> bool {
         let mut phase = self.0.lock();
         *phase = match *phase {
             Phase::Live | Phase::Outside => Phase::Outside,
-            Phase::Ours | Phase::Ended => Phase::Ended,
+            Phase::Unmounting | Phase::Ended => Phase::Ended,
         };
         *phase == Phase::Outside
     }
 
     /// Records that the daemon unmounts; false if it ended from outside.
-    fn claim(&self) -> bool {
+    fn begin_unmount(&self) -> bool {
         let mut phase = self.0.lock();
         if *phase == Phase::Live {
-            *phase = Phase::Ours;
+            *phase = Phase::Unmounting;
         }
         *phase != Phase::Outside
     }
 
     /// Records that unmounting failed; returns whether the mount still exists.
-    fn give_back(&self) -> bool {
+    fn unmount_failed(&self) -> bool {
         let mut phase = self.0.lock();
-        if *phase == Phase::Ours {
+        if *phase == Phase::Unmounting {
             *phase = Phase::Live;
         }
         *phase == Phase::Live
@@ -234,7 +234,7 @@ impl Daemon {
     pub fn fork_at(&self, dir: &Path) -> Option<ForkName> {
         let mounted = self.slots().into_iter().filter_map(|slot| {
             let mount_dir = slot.mount_dir().filter(|_| slot.is_mounted())?;
-            beneath(&mount_dir, dir)?;
+            relative_path(&mount_dir, dir)?;
             Some((mount_dir.as_os_str().len(), slot.name.clone()))
         });
         Some(mounted.max()?.1)
@@ -350,7 +350,7 @@ impl Daemon {
     ///
     /// It repairs the worktree's registration, adopts blobs after a commit by git in the mount,
     /// takes a snapshot if one is due, and writes changes to the disk.
-    pub fn look_after(self: &Arc<Daemon>, slot: &Arc<Slot>) {
+    pub fn maintain(self: &Arc<Daemon>, slot: &Arc<Slot>) {
         let Some(held) = slot.lock.try_lock() else {
             return;
         };
@@ -365,7 +365,7 @@ impl Daemon {
         guard.finish_outside_end();
         let fork = slot.state.lock().fork.clone();
         if let Some(fork) = fork {
-            guard.mend(&fork);
+            guard.repair_worktree(&fork);
             guard.settle_quietly(&fork);
             guard.snapshot_if_due(&fork);
             guard.sync(&fork);
@@ -463,8 +463,8 @@ impl Slot {
 mod tests {
     use super::*;
 
-    fn ending() -> Ending {
-        Ending(Mutex::new(Phase::Live))
+    fn ending() -> MountEnd {
+        MountEnd(Mutex::new(Phase::Live))
     }
 
     #[test]
@@ -472,10 +472,10 @@ mod tests {
         let outside = ending();
         assert!(outside.session_ended());
         assert!(outside.is_outside());
-        assert!(!outside.claim(), "there is nothing left to unmount");
+        assert!(!outside.begin_unmount(), "there is nothing left to unmount");
 
         let own = ending();
-        assert!(own.claim());
+        assert!(own.begin_unmount());
         assert!(!own.session_ended());
         assert!(!own.is_outside());
     }
@@ -483,17 +483,17 @@ mod tests {
     #[test]
     fn a_mount_that_was_busy_can_still_end_from_outside() {
         let ending = ending();
-        assert!(ending.claim());
-        assert!(ending.give_back(), "it is still there");
+        assert!(ending.begin_unmount());
+        assert!(ending.unmount_failed(), "it is still there");
         assert!(ending.session_ended());
     }
 
     #[test]
     fn a_mount_that_ended_while_it_was_busy_is_ours() {
         let ending = ending();
-        assert!(ending.claim());
+        assert!(ending.begin_unmount());
         assert!(!ending.session_ended());
-        assert!(!ending.give_back(), "it is gone");
+        assert!(!ending.unmount_failed(), "it is gone");
     }
 
     #[test]

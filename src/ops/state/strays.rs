@@ -39,7 +39,7 @@ const SUFFIX: &str = ".stray";
 ///
 /// The store keeps them, so they survive the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Untold {
+pub(crate) struct UnreportedStrays {
     /// Strays that are in the fork, in order of arrival.
     pub brought: Vec<Stray>,
     /// Reason that strays stay under the mount.
@@ -48,11 +48,11 @@ pub(crate) struct Untold {
     pub failed: Option<Failure>,
 }
 
-impl Untold {
+impl UnreportedStrays {
     /// Reads the record; returns an empty one if that fails.
-    pub(crate) fn of(store: &Store, name: &ForkName) -> Untold {
+    pub(crate) fn of(store: &Store, name: &ForkName) -> UnreportedStrays {
         store
-            .untold(name)
+            .notices(name)
             .unwrap_or_else(|error| {
                 log::warn!("{name}: {error}");
                 None
@@ -61,25 +61,25 @@ impl Untold {
     }
 
     fn write(&self, store: &Store, name: &ForkName) {
-        let is_empty = *self == Untold::default();
-        if let Err(error) = store.note_untold(name, (!is_empty).then_some(self)) {
+        let is_empty = *self == UnreportedStrays::default();
+        if let Err(error) = store.write_notices(name, (!is_empty).then_some(self)) {
             log::warn!("{name}: what came in from under the mount may not be told: {error}");
         }
     }
 
     /// Removes strays that a command has reported.
-    pub(crate) fn told(store: &Store, name: &ForkName, told: &[Stray]) {
-        let mut untold = Untold::of(store, name);
-        untold.brought.retain(|stray| !told.contains(stray));
-        untold.write(store, name);
+    pub(crate) fn remove_reported(store: &Store, name: &ForkName, reported: &[Stray]) {
+        let mut unreported = UnreportedStrays::of(store, name);
+        unreported.brought.retain(|stray| !reported.contains(stray));
+        unreported.write(store, name);
     }
 }
 
 /// Lists the names at the mount place `dir` of an unmounted fork.
 ///
 /// Returns none if the directory cannot be read.
-pub(crate) fn lying_at(dir: &Path) -> Vec<PathText> {
-    let names = tine_fuse::lying_at(dir).unwrap_or_else(|error| {
+pub(crate) fn strays_at(dir: &Path) -> Vec<PathText> {
+    let names = tine_fuse::files_under_mount_point(dir).unwrap_or_else(|error| {
         log::debug!("what lies at {} cannot be told: {error}", dir.display());
         Vec::new()
     });
@@ -90,8 +90,8 @@ pub(crate) fn lying_at(dir: &Path) -> Vec<PathText> {
 }
 
 /// Lists the files that a deleted fork leaves at `dir`.
-pub(crate) fn left_at(dir: &Path) -> Option<LeftInPlace> {
-    let paths = lying_at(dir);
+pub(crate) fn left_in_place(dir: &Path) -> Option<LeftInPlace> {
+    let paths = strays_at(dir);
     (!paths.is_empty()).then(|| LeftInPlace {
         mount_dir: dir.to_owned(),
         paths,
@@ -99,11 +99,11 @@ pub(crate) fn left_at(dir: &Path) -> Option<LeftInPlace> {
 }
 
 /// Brings strays under a new mount into its fork and records them.
-pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMount) {
-    let Some(ground) = mount.take_ground() else {
+pub(crate) fn import_strays(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMount) {
+    let Some(mount_point) = mount.take_mount_point() else {
         return;
     };
-    let before = Untold::of(store, name);
+    let before = UnreportedStrays::of(store, name);
     let brought_with = |strays: &[Stray]| {
         let new = strays
             .iter()
@@ -113,25 +113,25 @@ pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMou
     // Recorded before the strays are in the fork: if the daemon dies in between, they are still
     // reported.
     let note = |strays: &[Stray]| {
-        let untold = Untold {
+        let unreported = UnreportedStrays {
             brought: brought_with(strays),
             failed: None,
         };
-        if untold != before {
-            untold.write(store, name);
+        if unreported != before {
+            unreported.write(store, name);
         }
     };
-    if let Err(failure) = take_in(fork, &ground, mount.dir(), note) {
+    if let Err(failure) = import_files(fork, &mount_point, mount.dir(), note) {
         let failure = failure.context(format!(
             "what programs wrote to {} while nothing was mounted there stays under the mount",
             mount.dir().display()
         ));
         log::error!("{failure}");
-        let untold = Untold {
+        let unreported = UnreportedStrays {
             brought: before.brought.clone(),
             failed: Some(failure),
         };
-        untold.write(store, name);
+        unreported.write(store, name);
     }
 }
 
@@ -142,34 +142,33 @@ pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMou
 ///
 /// # Errors
 /// If the fork cannot take the files. Then they stay under the mount.
-fn take_in(
+fn import_files(
     fork: &Fork,
-    ground: &MountPoint,
+    mount_point: &MountPoint,
     dir: &Path,
     note: impl FnOnce(&[Stray]),
 ) -> Result<(), Failure> {
-    let top = ground.path();
+    let top = mount_point.path();
     let read = |error: io::Error| Failure::io("look under the mount at", dir, &error);
-    if ground.is_empty().map_err(read)? {
+    if mount_point.is_empty().map_err(read)? {
         note(&[]);
         return Ok(());
     }
-    let mut found = Found {
+    let mut scan = StrayScan {
         workspace: &fork.workspace,
         replacements: Vec::new(),
         coming: HashSet::new(),
-        seen: Vec::new(),
+        scanned: Vec::new(),
         strays: Vec::new(),
     };
-    found
-        .look_into(&top, &RepoPath::root(), &RepoPath::root())
+    scan.scan_dir(&top, &RepoPath::root(), &RepoPath::root())
         .map_err(read)?;
-    let Found {
+    let StrayScan {
         replacements,
-        seen,
+        scanned,
         strays,
         ..
-    } = found;
+    } = scan;
     note(&strays);
     if !replacements.is_empty() {
         let attrs = fork.workspace.base_attrs();
@@ -185,14 +184,14 @@ fn take_in(
     }
     fork.workspace.sync()?;
     // Only this process reaches the directory under a live mount.
-    ground.unshut();
-    for one in seen.iter().rev() {
+    mount_point.make_writable();
+    for one in scanned.iter().rev() {
         // A file that a program still writes stays until the next mount.
         if let Err(error) = one.remove() {
             log::warn!("{} stays under the mount: {error}", one.path.display());
         }
     }
-    ground.shut();
+    mount_point.make_unwritable();
     log::warn!(
         "{} strays at {} are in the fork now",
         strays.len(),
@@ -202,14 +201,14 @@ fn take_in(
 }
 
 /// File or directory under the mount that will be removed.
-struct Seen {
+struct ScannedEntry {
     path: PathBuf,
     is_dir: bool,
     /// Size, and time of the last change (seconds, nanoseconds).
     stamp: (u64, i64, i64),
 }
 
-impl Seen {
+impl ScannedEntry {
     fn remove(&self) -> io::Result<()> {
         if self.is_dir {
             return fs::remove_dir(&self.path);
@@ -230,21 +229,21 @@ fn stamp(meta: &fs::Metadata) -> (u64, i64, i64) {
     (meta.size(), meta.mtime(), meta.mtime_nsec())
 }
 
-struct Found<'a> {
+struct StrayScan<'a> {
     workspace: &'a Workspace,
     replacements: Vec<Replacement>,
     /// Paths that the replacements make.
     coming: HashSet<RepoPath>,
     /// Each directory comes before its entries.
-    seen: Vec<Seen>,
+    scanned: Vec<ScannedEntry>,
     strays: Vec<Stray>,
 }
 
-impl Found<'_> {
+impl StrayScan<'_> {
     /// Examines the entries of the directory `host`.
     ///
     /// Its path in the fork would be `meant`; it goes to `to`.
-    fn look_into(&mut self, host: &Path, meant: &RepoPath, to: &RepoPath) -> io::Result<()> {
+    fn scan_dir(&mut self, host: &Path, meant: &RepoPath, to: &RepoPath) -> io::Result<()> {
         let mut entries = fs::read_dir(host)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
@@ -256,7 +255,7 @@ impl Found<'_> {
             if meant.is_root() && name.is_dot_git() {
                 // The fork has a `.git` of its own. A stray `.git` file adds nothing to it.
                 if meta.is_file() {
-                    self.see(path, &meta);
+                    self.record(path, &meta);
                 }
                 continue;
             }
@@ -270,8 +269,8 @@ impl Found<'_> {
         Ok(())
     }
 
-    fn see(&mut self, path: PathBuf, meta: &fs::Metadata) {
-        self.seen.push(Seen {
+    fn record(&mut self, path: PathBuf, meta: &fs::Metadata) {
+        self.scanned.push(ScannedEntry {
             path,
             is_dir: meta.is_dir(),
             stamp: stamp(meta),
@@ -297,8 +296,8 @@ impl Found<'_> {
                 beside
             }
         };
-        self.see(path.clone(), meta);
-        self.look_into(&path, meant, &to)
+        self.record(path.clone(), meta);
+        self.scan_dir(&path, meant, &to)
     }
 
     fn file(
@@ -338,7 +337,7 @@ impl Found<'_> {
             log::warn!("{} stays under the mount: it is not a file", path.display());
             return Ok(());
         };
-        self.see(path, meta);
+        self.record(path, meta);
         if is_same {
             return Ok(());
         }

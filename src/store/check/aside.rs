@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::next_aside;
+use super::refs::refs_of;
 use super::repair::{REFS, move_to};
-use super::{next_aside, refs_of};
-use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
+use crate::places::{Places, is_there};
 use crate::snapshot::SnapshotList;
-use crate::{Places, RecordKind, Store, files, is_there};
+use crate::{RecordKind, Store, StoreError, files};
 use tine_layer::FILES_NAME;
 
 /// Files that one repair moved aside.

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use super::repair::put_back_hint;
 use super::{CheckCallbacks, next_aside};
-use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
+use crate::places::is_there;
 use crate::recover::Inventory;
-use crate::{Store, files, is_there};
+use crate::{Store, StoreError, files};
 use tine_layer::LayerId;
 use tine_layer::salvage::{Salvaged, copy_all, salvage};
 

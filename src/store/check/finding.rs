@@ -117,7 +117,7 @@ impl Finding {
 
     /// Adds the result of a repair, if one was tried.
     #[must_use]
-    pub fn told<E: std::fmt::Display>(
+    pub fn with_result<E: std::fmt::Display>(
         mut self,
         done: Option<Result<(), E>>,
         word: &str,
@@ -161,22 +161,22 @@ pub struct CheckReport {
 
 /// Repair of a finding.
 #[derive(Debug, Clone)]
-pub(super) enum Remedy {
+pub(super) enum Repair {
     /// No automatic repair; a user must decide.
     None,
     /// Sets the ref `refs/tine/<group>/<label>` to this object.
-    Keep {
+    SetRef {
         group: String,
         label: String,
         id: ObjectId,
     },
     /// Sets any free ref in the group to this object.
-    Hold {
+    AddRef {
         group: String,
         id: ObjectId,
     },
     /// Removes these refs below `refs/tine/<group>/`.
-    Release {
+    DeleteRefs {
         group: String,
         labels: Vec<String>,
     },
@@ -205,32 +205,32 @@ pub(super) enum Remedy {
     Collect,
 }
 
-impl Remedy {
+impl Repair {
     /// Describes the repair; `None` if there is none.
     pub(super) fn plan(&self) -> Option<String> {
         Some(match self {
-            Remedy::None => return None,
-            Remedy::Keep { group, label, id } => format!("set refs/tine/{group}/{label} to {id}"),
-            Remedy::Hold { id, .. } => format!("set a ref that keeps {id}"),
-            Remedy::Release { group, labels } => {
+            Repair::None => return None,
+            Repair::SetRef { group, label, id } => format!("set refs/tine/{group}/{label} to {id}"),
+            Repair::AddRef { id, .. } => format!("set a ref that keeps {id}"),
+            Repair::DeleteRefs { group, labels } => {
                 format!("remove refs/tine/{group}/{{{}}}", labels.join(","))
             }
-            Remedy::RegisterWorktree(_) => "register the worktree again".to_owned(),
-            Remedy::MendHead(_) => "take HEAD to the newest commit of its own that is there".to_owned(),
-            Remedy::MendBranch(_) => "put it back at the newest commit of its own that is there".to_owned(),
-            Remedy::MendIndex(_) => "make the index again, of HEAD".to_owned(),
-            Remedy::MendDotGit(_) => "write `.git` anew".to_owned(),
-            Remedy::MendFormat => "write it anew, of its copy".to_owned(),
-            Remedy::SetForkAside(_) | Remedy::SetDocumentAside(..) => {
+            Repair::RegisterWorktree(_) => "register the worktree again".to_owned(),
+            Repair::MendHead(_) => "take HEAD to the newest commit of its own that is there".to_owned(),
+            Repair::MendBranch(_) => "put it back at the newest commit of its own that is there".to_owned(),
+            Repair::MendIndex(_) => "make the index again, of HEAD".to_owned(),
+            Repair::MendDotGit(_) => "write `.git` anew".to_owned(),
+            Repair::MendFormat => "write it anew, of its copy".to_owned(),
+            Repair::SetForkAside(_) | Repair::SetDocumentAside(..) => {
                 "move it aside, with what only it may name, and remove its refs, which others take over"
                     .to_owned()
             }
-            Remedy::SetFileAside(_) | Remedy::SetSpecialAside(..) => "move it aside".to_owned(),
-            Remedy::CutLayer(..) => {
+            Repair::SetFileAside(_) | Repair::SetSpecialAside(..) => "move it aside".to_owned(),
+            Repair::CutLayer(..) => {
                 "set a copy of the layer aside, and cut its log before the first damaged record, so that the fork shows what was before; an empty log takes the place of one that is missing"
                     .to_owned()
             }
-            Remedy::Collect => "free it".to_owned(),
+            Repair::Collect => "free it".to_owned(),
         })
     }
 }
@@ -238,7 +238,7 @@ impl Remedy {
 /// Finding with its repair.
 pub(super) struct Found {
     pub finding: Finding,
-    pub remedy: Remedy,
+    pub repair: Repair,
 }
 
 impl Found {
@@ -259,7 +259,7 @@ impl Found {
                 repaired: None,
                 planned: None,
             },
-            remedy: Remedy::None,
+            repair: Repair::None,
         }
     }
 
@@ -269,8 +269,8 @@ impl Found {
         one.kind == other.kind && one.what == other.what && one.detail.starts_with(&other.detail)
     }
 
-    pub(super) fn with(mut self, remedy: Remedy) -> Found {
-        self.remedy = remedy;
+    pub(super) fn with(mut self, repair: Repair) -> Found {
+        self.repair = repair;
         self
     }
 }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use super::contents::{broken_content, shown};
-use super::finding::{FindingKind, Found, Remedy};
+use super::finding::{FindingKind, Found, Repair};
 use super::{FSCK, REPAIRS, StoreCheck, is_file};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
@@ -15,7 +15,7 @@ use tine_layer::check::{CheckedLayer, check};
 use tine_layer::{FILES_NAME, LayerError};
 
 /// Reason why a layer cannot be read.
-enum Trouble {
+enum LayerDefect {
     /// It is missing.
     Missing,
     /// Its log, or a file beside it, is damaged.
@@ -42,7 +42,7 @@ impl StoreCheck<'_> {
             }
         }
         self.files_for_layers(&there, &owners);
-        let mut troubles = Vec::new();
+        let mut defects = Vec::new();
         for id in &inventory.layers {
             let fork = owners.get(id).map(|name| name.as_str());
             // It was found to have a file in the place of a directory.
@@ -50,7 +50,7 @@ impl StoreCheck<'_> {
                 continue;
             }
             let Some(dir) = there.get(id) else {
-                troubles.push((*id, Trouble::Missing));
+                defects.push((*id, LayerDefect::Missing));
                 self.layers.insert(*id, None);
                 continue;
             };
@@ -63,7 +63,7 @@ impl StoreCheck<'_> {
             let layer = match looked {
                 Ok(layer) if layer.id.0 != *id => {
                     let detail = format!("it holds layer {}", layer.id.0);
-                    troubles.push((*id, Trouble::Other { detail }));
+                    defects.push((*id, LayerDefect::Other { detail }));
                     None
                 }
                 Ok(layer) => {
@@ -84,34 +84,34 @@ impl StoreCheck<'_> {
                     None
                 }
                 Err(error) => {
-                    let trouble = match error {
+                    let defect = match error {
                         LayerError::Corrupt {
                             path,
                             offset,
                             reason,
-                        } => Trouble::Damaged {
+                        } => LayerDefect::Damaged {
                             what: path.display().to_string(),
                             detail: format!("damaged at byte {offset}: {reason}"),
                         },
-                        error @ LayerError::NewerFormat { .. } => Trouble::Newer {
+                        error @ LayerError::NewerFormat { .. } => LayerDefect::Newer {
                             detail: error.to_string(),
                         },
-                        other => Trouble::Damaged {
+                        other => LayerDefect::Damaged {
                             what: dir.display().to_string(),
                             detail: other.to_string(),
                         },
                     };
-                    troubles.push((*id, trouble));
+                    defects.push((*id, defect));
                     None
                 }
             };
             self.layers.insert(*id, layer);
         }
-        troubles.sort_by_key(|(id, _)| *id);
-        for (id, trouble) in troubles {
-            self.layer_trouble(
+        defects.sort_by_key(|(id, _)| *id);
+        for (id, defect) in defects {
+            self.report_defect(
                 id,
-                trouble,
+                defect,
                 open.get(&id).copied(),
                 owners.get(&id).copied(),
                 inventory,
@@ -150,8 +150,8 @@ impl StoreCheck<'_> {
                 format!("{REPAIRS}moves it aside"),
             );
             let within = path.strip_prefix(self.places().root()).unwrap_or(&path);
-            let remedy = Remedy::SetFileAside(within.to_owned());
-            self.found.push(found.with(remedy));
+            let repair = Repair::SetFileAside(within.to_owned());
+            self.found.push(found.with(repair));
             self.checked.layers += 1;
             self.layers.insert(*id, None);
         }
@@ -185,17 +185,17 @@ impl StoreCheck<'_> {
                 format!("nothing names the layer, which takes {bytes} bytes"),
                 "`tine gc` frees it, as `tine check --repair` does",
             );
-            self.found.push(found.with(Remedy::Collect));
+            self.found.push(found.with(Repair::Collect));
         }
     }
 
     /// Adds a finding for a layer that cannot be read.
     ///
     /// `opener` is the fork that writes to it, `owner` any fork with it in its stack.
-    fn layer_trouble(
+    fn report_defect(
         &mut self,
         id: u64,
-        trouble: Trouble,
+        defect: LayerDefect,
         opener: Option<&ForkRecord>,
         owner: Option<&ForkName>,
         inventory: &Inventory,
@@ -203,13 +203,15 @@ impl StoreCheck<'_> {
         let dir = self.places().layer(id).display().to_string();
         let is_open_only = !inventory.stacks.iter().any(|stack| stack.contains(&id));
         let opener = opener.filter(|_| is_open_only);
-        let (kind, what, detail, can_be_cut) = match trouble {
-            Trouble::Missing => {
+        let (kind, what, detail, can_be_cut) = match defect {
+            LayerDefect::Missing => {
                 let detail = "a record names the layer, and it is not there";
                 (FindingKind::LayerMissing, dir, detail.to_owned(), true)
             }
-            Trouble::Damaged { what, detail } => (FindingKind::LayerDamaged, what, detail, true),
-            Trouble::Other { detail } | Trouble::Newer { detail } => {
+            LayerDefect::Damaged { what, detail } => {
+                (FindingKind::LayerDamaged, what, detail, true)
+            }
+            LayerDefect::Other { detail } | LayerDefect::Newer { detail } => {
                 (FindingKind::LayerDamaged, dir, detail, false)
             }
         };
@@ -224,8 +226,8 @@ impl StoreCheck<'_> {
                         "put it back from a backup; {REPAIRS}keeps a copy of it and cuts the log there: the fork then shows what was before"
                     ),
                 };
-                let remedy = Remedy::CutLayer(record.name.clone(), id);
-                Found::new(kind, fork, what, detail, hint).with(remedy)
+                let repair = Repair::CutLayer(record.name.clone(), id);
+                Found::new(kind, fork, what, detail, hint).with(repair)
             }
             None => {
                 let hint = self.repair_options(id, owner, inventory);

@@ -9,12 +9,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::recover::{Inventory, release_refs};
-use super::super::{Formats, Store, files, fork_of_lock_reason, is_there, lock_reason};
-use super::finding::{Found, Remedy};
-use super::{CheckCallbacks, is_file, next_aside, refs_of};
-use crate::RecordKind;
-use crate::StoreError;
+use super::super::{Store, files};
+use super::finding::{Found, Repair};
+use super::refs::refs_of;
+use super::{CheckCallbacks, is_file, next_aside};
 use crate::fork::ForkName;
+use crate::format::Formats;
+use crate::places::is_there;
+use crate::worktree::{fork_of_lock_reason, lock_reason};
+use crate::{RecordKind, StoreError};
 use tine_git::ObjectId;
 use tine_layer::FILES_NAME;
 
@@ -32,7 +35,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         // Each layer gets a number, so that each can be put back separately.
         for one in found.iter_mut() {
-            let Remedy::CutLayer(name, id) = &one.remedy else {
+            let Repair::CutLayer(name, id) = &one.repair else {
                 continue;
             };
             match self.cut_layer(name, *id, above) {
@@ -42,52 +45,52 @@ impl Store {
         }
         let aside = next_aside(&self.places)?;
         for one in found.iter_mut() {
-            let done = match &one.remedy {
-                Remedy::None | Remedy::SetForkAside(_) | Remedy::CutLayer(..) | Remedy::Collect => {
+            let done = match &one.repair {
+                Repair::None | Repair::SetForkAside(_) | Repair::CutLayer(..) | Repair::Collect => {
                     continue;
                 }
-                Remedy::Keep { group, label, id } => self.set_ref(group, label, *id),
-                Remedy::Hold { group, id } => self
+                Repair::SetRef { group, label, id } => self.set_ref(group, label, *id),
+                Repair::AddRef { group, id } => self
                     .repository
                     .hold(group, *id)
                     .map(|()| format!("a ref keeps {id} now"))
                     .map_err(StoreError::from),
-                Remedy::Release { group, labels } => labels
+                Repair::DeleteRefs { group, labels } => labels
                     .iter()
                     .try_for_each(|label| self.repository.release(group, label))
                     .map(|()| "removed".to_owned())
                     .map_err(StoreError::from),
-                Remedy::RegisterWorktree(name) => self
+                Repair::RegisterWorktree(name) => self
                     .record(name)
                     .and_then(|record| self.restore_worktree(&record))
                     .map(|()| "registered again".to_owned()),
-                Remedy::MendHead(name) => self.mend_head(name),
-                Remedy::MendBranch(branch) => self.mend_branch(branch),
-                Remedy::MendIndex(name) => self.mend_index(name),
-                Remedy::MendDotGit(name) => self
+                Repair::MendHead(name) => self.mend_head(name),
+                Repair::MendBranch(branch) => self.mend_branch(branch),
+                Repair::MendIndex(name) => self.mend_index(name),
+                Repair::MendDotGit(name) => self
                     .open_fork(name)
                     .and_then(|fork| fork.mend_dot_git())
                     .map(|_| "written anew".to_owned()),
-                Remedy::MendFormat => Formats::read(&self.places)
+                Repair::MendFormat => Formats::read(&self.places)
                     .settle(&self.places)
                     .map(|()| "written anew".to_owned()),
-                Remedy::SetFileAside(path) => self.set_file_aside(path, &aside),
-                Remedy::SetSpecialAside(path, within) => {
+                Repair::SetFileAside(path) => self.set_file_aside(path, &aside),
+                Repair::SetSpecialAside(path, within) => {
                     self.set_special_aside(path, &aside.join(within))
                 }
-                Remedy::SetDocumentAside(kind, id) => self.set_document_aside(*kind, *id, &aside),
+                Repair::SetDocumentAside(kind, id) => self.set_document_aside(*kind, *id, &aside),
             };
             note(one, done);
         }
         self.set_forks_aside(found, &aside)?;
         if found
             .iter()
-            .any(|one| matches!(one.remedy, Remedy::Collect))
+            .any(|one| matches!(one.repair, Repair::Collect))
         {
             let collected = self.collect();
             for one in found
                 .iter_mut()
-                .filter(|one| matches!(one.remedy, Remedy::Collect))
+                .filter(|one| matches!(one.repair, Repair::Collect))
             {
                 let is_gone = !is_there(Path::new(&one.finding.what));
                 match &collected {
@@ -115,7 +118,7 @@ impl Store {
 
     /// Moves damaged fork records aside, with layers no other record names.
     fn set_forks_aside(&self, found: &mut [Found], aside: &Path) -> Result<(), StoreError> {
-        let is_one = |one: &Found| matches!(one.remedy, Remedy::SetForkAside(_));
+        let is_one = |one: &Found| matches!(one.repair, Repair::SetForkAside(_));
         if !found.iter().any(is_one) {
             return Ok(());
         }
@@ -123,7 +126,7 @@ impl Store {
         let unreadable = Inventory::of(&self.places)?.unreadable;
         let mut moving = Vec::new();
         for one in found.iter_mut().filter(|one| is_one(one)) {
-            let Remedy::SetForkAside(text) = &one.remedy else {
+            let Repair::SetForkAside(text) = &one.repair else {
                 continue;
             };
             let Ok(name) = ForkName::parse(text) else {
@@ -326,7 +329,7 @@ impl Store {
             move_to(&path, &aside.join(kind.dir_name()).join(name))?;
         }
         let without = match kind {
-            RecordKind::GoneBack => {
+            RecordKind::Reverts => {
                 "; nothing refuses now what takes back the commits that it named"
             }
             _ => "",

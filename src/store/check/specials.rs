@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::finding::{FindingKind, Found, Remedy};
+use super::finding::{FindingKind, Found, Repair};
 use super::{Inventory, REPAIRS, StoreCheck};
 use crate::RecordKind;
 use tine_sys::file;
@@ -61,7 +61,7 @@ impl StoreCheck<'_> {
                 .or_else(|_| path.strip_prefix(&common_dir));
             let within = within.unwrap_or(&path).to_owned();
             self.found
-                .push(one.with(Remedy::SetSpecialAside(path, within)));
+                .push(one.with(Repair::SetSpecialAside(path, within)));
         }
     }
 }

@@ -3,14 +3,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::finding::{FindingKind, Found, Remedy};
+use super::finding::{FindingKind, Found, Repair};
+use super::records::unreadable;
 use super::repair::{move_to, put_back_hint};
-use super::{FSCK, REPAIRS, StoreCheck, next_aside, unreadable};
-use crate::StoreError;
-use crate::beginning::Beginning;
+use super::{FSCK, REPAIRS, StoreCheck, next_aside};
 use crate::fork::{ForkName, ForkRecord};
+use crate::initial::InitialContent;
 use crate::mend::dot_git_path;
-use crate::{DotGit, Store, is_there};
+use crate::places::is_there;
+use crate::{DotGit, Store, StoreError};
 use tine_git::index::tracked_paths;
 use tine_git::{DamagedBranch, GitError, Head, LinkedWorktree, ObjectId};
 use tine_sys::file;
@@ -18,12 +19,12 @@ use tine_sys::file;
 impl StoreCheck<'_> {
     /// Checks HEAD of the worktree in `dir`.
     pub(super) fn head(&mut self, record: &ForkRecord, dir: &Path) {
-        let detail = match self.store.head_trouble(record, dir) {
+        let detail = match self.store.head_defect(record, dir) {
             None => return,
-            Some(Trouble::Unreadable(path, error)) => {
+            Some(HeadDefect::Unreadable(path, error)) => {
                 return self.unreadable(Some(record.name.as_str()), &path, &error);
             }
-            Some(Trouble::Damaged(detail)) => detail,
+            Some(HeadDefect::Damaged(detail)) => detail,
         };
         let hint = format!(
             "{REPAIRS}takes HEAD to the newest commit of its own that is there, as `tine reset {}` does, which takes the files along; {FSCK}",
@@ -38,7 +39,7 @@ impl StoreCheck<'_> {
             hint,
         );
         self.found
-            .push(found.with(Remedy::MendHead(record.name.clone())));
+            .push(found.with(Repair::MendHead(record.name.clone())));
     }
 
     /// Checks for branches with invalid files.
@@ -56,20 +57,20 @@ impl StoreCheck<'_> {
                 continue;
             }
             let what = format!("refs/heads/{name}");
-            let (hint, remedy) = match self.repository().newest_of_branch(&name)? {
+            let (hint, repair) = match self.repository().newest_of_branch(&name)? {
                 Some(newest) => (
                     format!("{REPAIRS}puts it back at {newest}, where its reflog says that it was"),
-                    Remedy::MendBranch(name),
+                    Repair::MendBranch(name),
                 ),
                 None => (
                     format!(
                         "where it was is not known: `git update-ref {what} COMMIT` says it; {FSCK}"
                     ),
-                    Remedy::None,
+                    Repair::None,
                 ),
             };
             self.found
-                .push(Found::new(FindingKind::RefDamaged, None, what, reason, hint).with(remedy));
+                .push(Found::new(FindingKind::RefDamaged, None, what, reason, hint).with(repair));
         }
         Ok(())
     }
@@ -84,7 +85,7 @@ impl StoreCheck<'_> {
         if !path.exists() && record.base_commit.is_none() {
             return;
         }
-        let trouble = if path.exists() {
+        let defect = if path.exists() {
             match LinkedWorktree::open(self.repository(), &record.worktree_id) {
                 // Asking for any path reads the whole index.
                 Ok(worktree) => {
@@ -96,20 +97,20 @@ impl StoreCheck<'_> {
         } else {
             Some("it is missing".to_owned())
         };
-        let Some(trouble) = trouble else {
+        let Some(defect) = defect else {
             return;
         };
         let found = Found::new(
             FindingKind::IndexDamaged,
             Some(record.name.as_str()),
             path.display(),
-            trouble,
+            defect,
             format!(
                 "{REPAIRS}makes it again, of HEAD; what was staged is unstaged then, and in the files"
             ),
         );
         self.found
-            .push(found.with(Remedy::MendIndex(record.name.clone())));
+            .push(found.with(Repair::MendIndex(record.name.clone())));
     }
 
     /// Checks the `.git` file if the fork is open.
@@ -122,18 +123,18 @@ impl StoreCheck<'_> {
             .get(&record.name)
             .and_then(|(fork, _)| fork.upgrade());
         drop(open);
-        let (detail, hint, remedy) = match fork.map(|fork| fork.dot_git()) {
+        let (detail, hint, repair) = match fork.map(|fork| fork.dot_git()) {
             None | Some(DotGit::Right) => return,
             Some(DotGit::Broken(reason)) => (
                 reason,
                 format!("{REPAIRS}writes it anew, as the next command does"),
-                Remedy::MendDotGit(record.name.clone()),
+                Repair::MendDotGit(record.name.clone()),
             ),
             Some(DotGit::Other) => (
                 "it is not a file".to_owned(),
                 "it may be a repository of its own: move it away, and the next command writes the file anew"
                     .to_owned(),
-                Remedy::None,
+                Repair::None,
             ),
         };
         let name = record.name.as_str();
@@ -145,7 +146,7 @@ impl StoreCheck<'_> {
             detail,
             hint,
         );
-        self.found.push(found.with(remedy));
+        self.found.push(found.with(repair));
     }
 }
 
@@ -153,7 +154,7 @@ impl StoreCheck<'_> {
 const BACK_TO_NEWEST: &str = "tine: back to the newest commit that is there";
 
 /// Problem of a HEAD.
-enum Trouble {
+enum HeadDefect {
     Damaged(String),
     /// It cannot be read, and may be valid.
     Unreadable(PathBuf, io::Error),
@@ -161,7 +162,7 @@ enum Trouble {
 
 impl Store {
     /// Returns the problem with HEAD of the worktree in `dir`, if any.
-    fn head_trouble(&self, record: &ForkRecord, dir: &Path) -> Option<Trouble> {
+    fn head_defect(&self, record: &ForkRecord, dir: &Path) -> Option<HeadDefect> {
         let head = match self.repository.head_of(dir) {
             Ok(head) => head,
             Err(error) => {
@@ -169,13 +170,13 @@ impl Store {
                 let branch = self.broken_branch_of(dir).map(|(_, path)| path);
                 return Some(
                     match [path].into_iter().chain(branch).find_map(with_error) {
-                        Some((path, error)) => Trouble::Unreadable(path, error),
-                        None => Trouble::Damaged(format!("it cannot be read: {error}")),
+                        Some((path, error)) => HeadDefect::Unreadable(path, error),
+                        None => HeadDefect::Damaged(format!("it cannot be read: {error}")),
                     },
                 );
             }
         };
-        let trouble = match (&head, head.commit_id()) {
+        let defect = match (&head, head.commit_id()) {
             (_, Some(id)) if !self.repository.has_object(id) => {
                 let on = head.short_branch().map_or(String::new(), |branch| {
                     format!(", where the branch {branch} is,")
@@ -190,7 +191,7 @@ impl Store {
             }
             _ => None,
         };
-        trouble.map(Trouble::Damaged)
+        defect.map(HeadDefect::Damaged)
     }
 
     /// Returns the branch (short name) and file that a broken HEAD names.
@@ -228,12 +229,12 @@ impl Store {
     pub fn mend_head(&self, name: &ForkName) -> Result<String, StoreError> {
         let record = self.places.read_record(name)?;
         let dir = self.worktree_dir(&record);
-        match self.head_trouble(&record, &dir) {
+        match self.head_defect(&record, &dir) {
             None => return Ok("it is whole".to_owned()),
-            Some(Trouble::Unreadable(path, error)) => {
+            Some(HeadDefect::Unreadable(path, error)) => {
                 return Err(StoreError::io("read", path)(error));
             }
-            Some(Trouble::Damaged(_)) => {}
+            Some(HeadDefect::Damaged(_)) => {}
         }
         let repository = &self.repository;
         let newest = self.newest_existing(&record, &dir);
@@ -342,7 +343,7 @@ impl Store {
     /// Same as [`Store::mend_head`].
     pub fn mend_lost_head(&self, name: &ForkName) -> Result<Option<String>, StoreError> {
         let record = self.places.read_record(name)?;
-        match self.head_trouble(&record, &self.worktree_dir(&record)) {
+        match self.head_defect(&record, &self.worktree_dir(&record)) {
             Some(_) => self.mend_head(name).map(Some),
             None => Ok(None),
         }
@@ -371,7 +372,7 @@ impl Store {
         )?;
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
         let aside = self.worktree_file_aside(&dir, "index")?;
-        Beginning::at(prepared, commit_id, None).fill_worktree(&worktree)?;
+        InitialContent::of_base(prepared, commit_id, None).fill_worktree(&worktree)?;
         Ok(format!("made again; {}", describe_aside(aside)))
     }
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use tine_store::RecordKind;
-use tine_store::{ForkName, Store, StoreError};
+use tine_store::{ForkName, RecordKind, Store, StoreError};
 
 /// One record, `<store>/<shelf>/<id>.json`.
 pub(super) trait Note: Serialize + DeserializeOwned {
@@ -49,7 +48,7 @@ impl<N: Note> Notes<N> {
     /// Adds the note that `make` builds for its id.
     ///
     /// It replaces a note with the same key. It is in the store when this returns.
-    pub(super) fn put(
+    pub(super) fn add(
         &mut self,
         store: &Store,
         make: impl FnOnce(u64) -> N,

@@ -8,12 +8,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::BufferKey;
 use super::notes::Note;
+use super::{BufferKey, Buffers};
 use tine_path::RepoPath;
 use tine_path::text::repo_path;
-use tine_store::ForkName;
-use tine_store::RecordKind;
+use tine_store::{ForkName, RecordKind, Store, StoreError};
 use tine_sys::process::ProcessId;
 
 /// One open file, `<store>/open-files/<n>.json`.
@@ -56,5 +55,41 @@ impl Note for OpenFile {
 
     fn fork(&self) -> Option<&ForkName> {
         self.fork.as_ref()
+    }
+}
+
+impl Buffers {
+    /// Records that an editor has the file open.
+    ///
+    /// The editor may outlive this daemon.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the record cannot be written.
+    pub fn note_open(
+        &self,
+        store: &Store,
+        key: &BufferKey,
+        editor: ProcessId,
+    ) -> Result<(), StoreError> {
+        let mut files = self.files.lock();
+        if files.get(key).is_some_and(|file| file.editor == editor) {
+            return Ok(());
+        }
+        files.add(store, |id| OpenFile::new(id, key, editor))
+    }
+
+    /// Records that the editor has closed the file.
+    pub fn note_closed(&self, store: &Store, key: &BufferKey) {
+        self.files.lock().forget(store, key);
+    }
+
+    /// Returns whether an earlier daemon's editor still has the file open.
+    ///
+    /// Such an editor has not opened a buffer for it with this daemon yet.
+    pub fn is_left_open(&self, key: &BufferKey) -> bool {
+        self.files
+            .lock()
+            .get(key)
+            .is_some_and(|file| file.editor.is_running())
     }
 }

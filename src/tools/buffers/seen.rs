@@ -36,7 +36,7 @@ impl SeenTexts {
         Some(seen.text.clone())
     }
 
-    pub(super) fn put(&mut self, agent: &AgentId, key: &BufferKey, text: Arc<str>) {
+    pub(super) fn insert(&mut self, agent: &AgentId, key: &BufferKey, text: Arc<str>) {
         let of = (key.clone(), agent.clone());
         self.remove(&of);
         if text.len() as u64 > EDIT_MAX {
@@ -66,7 +66,7 @@ impl SeenTexts {
         if merge.is_clean()
             && let Ok(text) = String::from_utf8(merge.settle(Favor::Ours))
         {
-            self.put(agent, key, text.into());
+            self.insert(agent, key, text.into());
         }
     }
 
@@ -76,7 +76,7 @@ impl SeenTexts {
         for of in of.cloned().collect::<Vec<_>>() {
             let text = self.remove(&of);
             if let (Some(text), Some(to)) = (text, to) {
-                self.put(&of.1, to, text);
+                self.insert(&of.1, to, text);
             }
         }
     }

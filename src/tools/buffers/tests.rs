@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -5,10 +6,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use super::kept::beside;
+use super::agent_text::beside;
 use super::lines::{patched, patches};
 use super::*;
 use tine_git::testing::TestRepository;
+use tine_path::RepoPath;
 
 const NAME: &str = "/repo/file";
 
@@ -61,7 +63,7 @@ impl Place {
     /// The agent has read the file, if nothing newer, and writes.
     fn writes(&self, agent: &AgentId, text: &str, file: &str) {
         if self.buffers.seen.lock().get(agent, &key()).is_none() {
-            self.buffers.seen.lock().put(agent, &key(), file.into());
+            self.buffers.seen.lock().insert(agent, &key(), file.into());
         }
         let text = || Ok::<_, StoreError>(text.to_owned());
         let file = || Some(file.to_owned());
@@ -83,7 +85,7 @@ impl Place {
             self.buffers
                 .seen
                 .lock()
-                .put(&agent, &key(), saved.as_str().into());
+                .insert(&agent, &key(), saved.as_str().into());
         }
         let text = || Ok::<_, StoreError>(text.to_owned());
         let written = self
@@ -392,7 +394,7 @@ fn a_file_that_moved_on_is_not_overwritten() {
         path: key().path,
         existed: false,
         saved: None,
-        steps: vec![kept::KeptStep {
+        steps: vec![agent_text::StepRecord {
             ancestor: ancestor.to_owned(),
             agent: agent.to_owned(),
         }],
@@ -539,7 +541,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 /// What an editor has said and the daemon has not heard.
-enum Said {
+enum EditorMessage {
     Change(u64, Vec<TextPatch>),
     Applied(u64),
     Save(u64),
@@ -551,7 +553,7 @@ struct Sim {
     place: Place,
     text: String,
     version: u64,
-    said: VecDeque<Said>,
+    messages: VecDeque<EditorMessage>,
     /// What the file holds, and what it held when the daemon was told of it.
     file: String,
     lines: usize,
@@ -567,7 +569,7 @@ impl Sim {
             file: text.clone(),
             text,
             version: 0,
-            said: VecDeque::new(),
+            messages: VecDeque::new(),
             lines: 0,
             person_lines: Vec::new(),
             agent_lines: Vec::new(),
@@ -583,8 +585,8 @@ impl Sim {
     }
 
     fn change_to(&mut self, text: String) {
-        let change = Said::Change(self.version, patches(&self.text, &text));
-        self.said.push_back(change);
+        let change = EditorMessage::Change(self.version, patches(&self.text, &text));
+        self.messages.push_back(change);
         self.text = text;
         self.version += 1;
     }
@@ -615,7 +617,7 @@ impl Sim {
             Act::Hear => self.hear(),
             Act::Save => {
                 self.file = self.text.clone();
-                self.said.push_back(Said::Save(self.version));
+                self.messages.push_back(EditorMessage::Save(self.version));
             }
             Act::Settle => drop(self.place.merge(Some(BufferSide::Both))),
         }
@@ -623,16 +625,16 @@ impl Sim {
 
     fn send(&mut self) {
         let (buffers, session) = (&self.place.buffers, self.place.session);
-        match self.said.pop_front() {
-            Some(Said::Change(base, patches)) => {
+        match self.messages.pop_front() {
+            Some(EditorMessage::Change(base, patches)) => {
                 let new = NewText::Patches(patches);
                 let changed = buffers.change(session, name(), Some(base), new);
                 assert_eq!(changed.expect("nothing overtakes"), base + 1);
             }
-            Some(Said::Applied(base)) => {
+            Some(EditorMessage::Applied(base)) => {
                 assert_eq!(self.place.applied(base).expect("it was offered"), base + 1);
             }
-            Some(Said::Save(base)) => self.place.saved(base),
+            Some(EditorMessage::Save(base)) => self.place.saved(base),
             None => {}
         }
     }
@@ -647,7 +649,7 @@ impl Sim {
             };
             if version == self.version {
                 self.text = patched(&self.text, &patches).expect("it is for this text");
-                self.said.push_back(Said::Applied(version));
+                self.messages.push_back(EditorMessage::Applied(version));
                 self.version += 1;
             }
         }
@@ -656,11 +658,11 @@ impl Sim {
     /// Everything that is under way arrives.
     fn quiesce(&mut self) {
         for _ in 0..1000 {
-            while !self.said.is_empty() {
+            while !self.messages.is_empty() {
                 self.send();
             }
             self.hear();
-            if self.said.is_empty() {
+            if self.messages.is_empty() {
                 return;
             }
         }

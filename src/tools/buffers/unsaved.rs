@@ -11,8 +11,7 @@ use super::notes::Note;
 use super::{AgentId, BufferKey};
 use tine_path::RepoPath;
 use tine_path::text::repo_path;
-use tine_store::ForkName;
-use tine_store::RecordKind;
+use tine_store::{ForkName, RecordKind};
 
 /// One agent and file, `<store>/unsaved-reads/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -216,7 +216,8 @@ impl Carry {
         {
             return Ok(target.to_vec());
         }
-        let link = beneath::open(&self.top, path.as_path(), Access::Look).map_err(host_error)?;
+        let link =
+            beneath::open(&self.top, path.as_path(), Access::Attributes).map_err(host_error)?;
         if version_of(&beneath::stat(&link).map_err(host_error)?) != *version {
             return Err(FsError::Stale);
         }

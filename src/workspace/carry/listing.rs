@@ -168,7 +168,7 @@ impl Carry {
         // A generation is shown even if the main checkout no longer has such a directory.
         let opened = match self.shown_by(dir) {
             Some(_) => None,
-            None => found_or_none(beneath::open(&self.top, dir.as_path(), Access::Look))?,
+            None => found_or_none(beneath::open(&self.top, dir.as_path(), Access::Attributes))?,
         };
         let mut nodes = Vec::with_capacity(names.len());
         for listed in names {

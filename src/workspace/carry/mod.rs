@@ -322,7 +322,7 @@ impl Carry {
                 ..node
             }));
         }
-        let found = beneath::open(&self.top, path.as_path(), Access::Look)
+        let found = beneath::open(&self.top, path.as_path(), Access::Attributes)
             .and_then(|file| beneath::stat(&file));
         Ok(found_or_none(found)?.and_then(|stat| self.shown(path.clone(), &stat)))
     }

@@ -152,7 +152,7 @@ impl TreeListing {
     /// # Errors
     /// [`io::Error`] if a directory or entry cannot be read.
     pub fn of(top: &File, path: &RepoPath) -> io::Result<TreeListing> {
-        let root = beneath::stat(&beneath::open(top, path.as_path(), Access::Look)?)?;
+        let root = beneath::stat(&beneath::open(top, path.as_path(), Access::Attributes)?)?;
         let mut entries = Vec::new();
         // By path: a tree may have more directories than a process may have open.
         let mut left = vec![Vec::new()];
@@ -295,7 +295,7 @@ fn listed(dir: &File, name: &[u8], path: &[u8]) -> io::Result<Option<ListedFile>
     let target = match stat.kind {
         FileKind::Regular | FileKind::Directory => None,
         FileKind::Symlink => {
-            let link = beneath::open(dir, Path::new(OsStr::from_bytes(name)), Access::Look)?;
+            let link = beneath::open(dir, Path::new(OsStr::from_bytes(name)), Access::Attributes)?;
             Some(beneath::read_link(&link)?.into())
         }
         FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
@@ -358,10 +358,10 @@ pub struct Landmark {
 
 impl Landmark {
     /// Returns whether this part of the tree is unchanged below `top`.
-    pub fn stands(&self, top: &File, tree: &RepoPath) -> bool {
-        let stands = || -> io::Result<bool> {
+    pub fn is_unchanged(&self, top: &File, tree: &RepoPath) -> bool {
+        let read = || -> io::Result<bool> {
             let path = below(tree, &self.path)?;
-            let found = beneath::open(top, path.as_path(), Access::Look)?;
+            let found = beneath::open(top, path.as_path(), Access::Attributes)?;
             let stat = beneath::stat(&found)?;
             if stat.ino != self.ino {
                 return Ok(false);
@@ -372,7 +372,7 @@ impl Landmark {
             // Only a cache may have come or gone.
             Ok(stat.mtime == self.mtime || self.names_in(&path, top)? == self.names)
         };
-        stands().unwrap_or(false)
+        read().unwrap_or(false)
     }
 
     fn names_in(&self, path: &RepoPath, top: &File) -> io::Result<NameSum> {

@@ -383,7 +383,7 @@ impl<'a> OperationBuilder<'a> {
         let is_dir = self.edit.kind(found)? == FileKind::Directory;
         // A node that this operation made has no bytes to keep.
         if self.workspace.has_node(self.edit.state, found) {
-            let bytes = self.workspace.weigh(self.edit.state, found)?;
+            let bytes = self.workspace.removable_bytes(self.edit.state, found)?;
             self.operation.kept_bytes = self.operation.kept_bytes.saturating_add(bytes);
         }
         self.edit.drop_name(&named.dir, &named.name)?;

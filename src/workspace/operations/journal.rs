@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::FileOperation;
-use super::trash::Weights;
+use super::trash::OperationsInTrash;
 use tine_sys::file;
 
 /// Journal file of a fork, and the last numbers.
@@ -22,7 +22,7 @@ pub(crate) struct Journal {
     /// Last number that was given.
     last: u64,
     /// Facts of the operations in the trash.
-    pub(crate) weights: Weights,
+    pub(crate) in_trash: OperationsInTrash,
 }
 
 impl Journal {
@@ -54,7 +54,7 @@ impl Journal {
             path: Some(path),
             written,
             last: written,
-            weights: Weights::default(),
+            in_trash: OperationsInTrash::default(),
         })
     }
 

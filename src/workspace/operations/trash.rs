@@ -30,7 +30,7 @@ pub(super) fn slot(index: usize) -> Result<EntryName, FsError> {
 
 /// Facts of an operation that the limits of the trash need.
 #[derive(Debug)]
-struct Weight {
+struct OperationFacts {
     /// Size of the contents that it kept at first, in bytes.
     kept_bytes: u64,
     /// Number of its changes.
@@ -43,15 +43,15 @@ struct Weight {
 ///
 /// Each is read once: an operation never changes, and a number is given once.
 #[derive(Debug, Default)]
-pub(crate) struct Weights {
-    by_id: BTreeMap<u64, Weight>,
+pub(crate) struct OperationsInTrash {
+    by_id: BTreeMap<u64, OperationFacts>,
     /// Indexes of the undone changes, by operation.
     undone: HashMap<u64, HashSet<u32>>,
 }
 
-impl Weights {
+impl OperationsInTrash {
     /// Reads the operation from its part of the trash. Returns whether that succeeds.
-    fn weigh(&mut self, id: u64, part: &Node) -> bool {
+    fn read(&mut self, id: u64, part: &Node) -> bool {
         if self.by_id.contains_key(&id) {
             return true;
         }
@@ -77,7 +77,7 @@ impl Weights {
         let changes = operation.changes.len();
         self.by_id.insert(
             id,
-            Weight {
+            OperationFacts {
                 kept_bytes,
                 changes,
                 undoes,
@@ -237,7 +237,11 @@ impl Workspace {
     /// Returns the size of the layer contents at and below a node.
     ///
     /// Fails if inode flags forbid the removal of any of it.
-    pub(super) fn weigh(&self, state: &ViewState, found: &FoundNode) -> Result<u64, FsError> {
+    pub(super) fn removable_bytes(
+        &self,
+        state: &ViewState,
+        found: &FoundNode,
+    ) -> Result<u64, FsError> {
         let mut bytes = 0_u64;
         let mut rest = vec![found.clone()];
         while let Some(found) = rest.pop() {
@@ -267,27 +271,27 @@ impl Workspace {
     pub(crate) fn limit_trash(
         &self,
         state: &mut ViewState,
-        weights: &mut Weights,
+        in_trash: &mut OperationsInTrash,
     ) -> Result<(), FsError> {
         let mut parts = BTreeMap::new();
         for (name, _, ino) in self.entries(state, &FoundNode::in_layer(Ino::TRASH))? {
             let id = std::str::from_utf8(name.as_bytes()).ok();
             if let Some(id) = id.and_then(|id| id.parse().ok())
-                && weights.weigh(id, self.layer_node(state, ino)?)
+                && in_trash.read(id, self.layer_node(state, ino)?)
             {
                 parts.insert(id, FoundNode::in_layer(ino));
             }
         }
-        weights.retain(|id| parts.contains_key(&id));
+        in_trash.retain(|id| parts.contains_key(&id));
         let mut count = parts.len();
-        let mut bytes = weights.all_bytes();
+        let mut bytes = in_trash.all_bytes();
         for (id, part) in parts {
             if count <= OPERATIONS_MAX && (bytes <= BYTES_MAX || count <= 1) {
                 break;
             }
             self.expire(state, id, &part)?;
             count -= 1;
-            bytes = bytes.saturating_sub(weights.bytes_of(id));
+            bytes = bytes.saturating_sub(in_trash.bytes_of(id));
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::{
-    Actor, Direction, Invalidation, Last, MoveOptions, NewContent, OperationError, PutOptions,
-    ViewStep, Workspace,
+    Actor, Direction, FinalComponent, Invalidation, MoveOptions, NewContent, OperationError,
+    PutOptions, ViewStep, Workspace,
 };
 use super::*;
 use tine_layer::contents::SLOT_MAX;
@@ -302,7 +302,7 @@ fn symlinks_are_followed_inside_and_refused_outside() {
     link("loop", "loop/x");
     let follow = |text: &str| {
         workspace
-            .follow(&path(text), Last::Keep)
+            .follow(&path(text), FinalComponent::Keep)
             .map(|path| path.to_string())
     };
     assert_eq!(follow("dir/up/c.txt").unwrap(), "dir/sub/c.txt");

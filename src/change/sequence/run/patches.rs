@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::{ItemOutcome, Runner, parse_id};
+use super::{ItemOutcome, Runner};
 use crate::ChangeError;
 use crate::resolver::JsonBytes;
+use crate::review::parse_id;
 use crate::review::{ConflictRecord, Rejected, VersionRecord};
-use crate::sequence::Item;
+use crate::sequence::SequenceItem;
 use tine_git::{
     GitError, Identity, ObjectId, PatchFile, Patched, PatchedFiles, RejectedFile, TreeChange,
 };
@@ -57,7 +58,7 @@ impl Runner<'_> {
     pub(super) fn apply_mail(
         &mut self,
         index: usize,
-        item: &Item,
+        item: &SequenceItem,
         patch: Option<&str>,
         message: &str,
         author: &Identity,
@@ -85,7 +86,7 @@ impl Runner<'_> {
     /// Applies a patch to a tree.
     pub(super) fn apply_patch(
         &self,
-        item: &Item,
+        item: &SequenceItem,
         tree_id: ObjectId,
         patch_id: ObjectId,
         (strip, reverse): (u8, bool),
@@ -127,7 +128,7 @@ impl Runner<'_> {
     /// The files that cannot be merged are patched without a merge. `None` if the repository lacks blobs of a file and the patch does not apply to that file.
     fn merge_file_by_file(
         &self,
-        item: &Item,
+        item: &SequenceItem,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
     ) -> Result<Option<ItemOutcome>, ChangeError> {
@@ -173,7 +174,7 @@ impl Runner<'_> {
     /// Merges a patch; its mode counts where the content is the same.
     fn merge_with_modes(
         &self,
-        item: &Item,
+        item: &SequenceItem,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
     ) -> Result<Option<ItemOutcome>, ChangeError> {
@@ -205,7 +206,7 @@ impl Runner<'_> {
     /// `None` if the repository lacks them.
     fn merge_patch(
         &self,
-        item: &Item,
+        item: &SequenceItem,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
     ) -> Result<Option<ItemOutcome>, ChangeError> {
@@ -228,7 +229,7 @@ impl Runner<'_> {
     /// Records the files that a patch does not apply to as conflicts.
     fn rejected(
         &self,
-        item: &Item,
+        item: &SequenceItem,
         tree_id: ObjectId,
         files: &[RejectedFile],
     ) -> Result<ItemOutcome, ChangeError> {

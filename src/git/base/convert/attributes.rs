@@ -210,13 +210,13 @@ impl Attributes {
         path: &RepoPath,
     ) -> Result<DirSearch, GitError> {
         let own = match own_rules(base, path)? {
-            Own::NoDirectory => return Ok(parent),
+            OwnFile::NoDirectory => return Ok(parent),
             own => own,
         };
         let mut state = self.state.lock();
         let search = match own {
-            Own::NoDirectory | Own::NoFile => parent,
-            Own::Rules(bytes) => {
+            OwnFile::NoDirectory | OwnFile::NoFile => parent,
+            OwnFile::Rules(bytes) => {
                 let mut search = parent.map(|parent| (*parent).clone()).unwrap_or_default();
                 let source = path.as_path().join(".gitattributes");
                 search
@@ -295,7 +295,7 @@ impl Attributes {
 }
 
 /// The attributes file of a directory.
-enum Own {
+enum OwnFile {
     /// Directory that is not in the base.
     ///
     /// It is not cached, because there may be any number of such paths.
@@ -305,33 +305,33 @@ enum Own {
     Rules(Vec<u8>),
 }
 
-fn own_rules(base: &Base, path: &RepoPath) -> Result<Own, GitError> {
+fn own_rules(base: &Base, path: &RepoPath) -> Result<OwnFile, GitError> {
     let dir = if path.is_root() {
         base.root()?
     } else {
         let Some((parent, index)) = base.find(path)? else {
-            return Ok(Own::NoDirectory);
+            return Ok(OwnFile::NoDirectory);
         };
         let entry = &parent.entries[index];
         if entry.kind != TreeEntryKind::Directory {
-            return Ok(Own::NoDirectory);
+            return Ok(OwnFile::NoDirectory);
         }
         base.dir(path, entry.id)?
     };
     let Some(entry) = dir.find(b".gitattributes").map(|index| &dir.entries[index]) else {
-        return Ok(Own::NoFile);
+        return Ok(OwnFile::NoFile);
     };
     match entry.kind {
         TreeEntryKind::File | TreeEntryKind::Executable => {}
         TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => {
-            return Ok(Own::NoFile);
+            return Ok(OwnFile::NoFile);
         }
     }
     if base.repository().blob_size(entry.id)? > MAX_FILE_BYTES {
         log::warn!("{path}/.gitattributes is ignored, it is too large");
-        return Ok(Own::NoFile);
+        return Ok(OwnFile::NoFile);
     }
-    base.repository().read_blob(entry.id).map(Own::Rules)
+    base.repository().read_blob(entry.id).map(OwnFile::Rules)
 }
 
 fn text(state: StateRef<'_>) -> Option<TextKind> {

@@ -17,7 +17,7 @@ use gix::filter::plumbing::pipeline::convert::ToGitOutcome;
 use gix::filter::plumbing::{self, Pipeline};
 use parking_lot::Mutex;
 
-use super::blobs::Sink;
+use super::blobs::BlobWriter;
 use super::{Base, BaseDir};
 use crate::error::with_causes;
 use crate::{GitError, ObjectId, Repository, TreeEntryKind};
@@ -135,14 +135,14 @@ impl Conversions {
         drivers.find(|driver| driver.name.as_slice() == name.as_slice())
     }
 
-    /// Writes a checkout's content of the blob at `path` to `sink`.
+    /// Writes a checkout's content of the blob at `path` to `writer`.
     pub(super) fn smudge(
         &self,
         path: &RepoPath,
         blob_id: ObjectId,
-        sink: &mut Sink<'_>,
+        writer: &mut BlobWriter<'_>,
     ) -> Result<(), GitError> {
-        self.smudge.convert(path, blob_id, sink)
+        self.smudge.convert(path, blob_id, writer)
     }
 
     /// Kills the converting process, and waits for its end.

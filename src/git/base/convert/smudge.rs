@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{ConversionSettings, filter_failed};
-use crate::base::blobs::{STREAM_THRESHOLD, Sink};
+use crate::base::blobs::{BlobWriter, STREAM_THRESHOLD};
 use crate::{GitError, ObjectId, Repository, program};
 use tine_path::RepoPath;
 
@@ -53,21 +53,21 @@ impl Smudge {
         &self.settings
     }
 
-    /// Writes a checkout's content of the blob at `path` to `sink`.
+    /// Writes a checkout's content of the blob at `path` to `writer`.
     ///
     /// A failing required filter is an error.
     pub(super) fn convert(
         &self,
         path: &RepoPath,
         blob_id: ObjectId,
-        sink: &mut Sink<'_>,
+        writer: &mut BlobWriter<'_>,
     ) -> Result<(), GitError> {
         // Fetch a missing object and detect a damaged one here: git does not hash what it converts.
         if self.repository.blob_size(blob_id)? <= STREAM_THRESHOLD {
             self.repository.read_blob(blob_id)?;
         }
-        if !fits_on_a_line(path.as_bytes()) {
-            return self.convert_alone(path, blob_id, sink);
+        if !fits_in_line(path.as_bytes()) {
+            return self.convert_alone(path, blob_id, writer);
         }
         let mut running = self.process.lock();
         // The process is taken out during the conversion, so that after an error a process in an
@@ -76,12 +76,12 @@ impl Smudge {
             Some(process) => process,
             None => Process::start(self.command()?.args(["--filters", "--batch"]))?,
         };
-        match process.convert(path, blob_id, sink) {
+        match process.convert(path, blob_id, writer) {
             Ok(()) => {
                 *running = Some(process);
                 Ok(())
             }
-            Err(ConvertError::Sink(error)) => Err(error),
+            Err(ConvertError::Write(error)) => Err(error),
             Err(ConvertError::Process(reason)) => Err(filter_failed(path, process.end(reason))),
         }
     }
@@ -99,7 +99,7 @@ impl Smudge {
         &self,
         path: &RepoPath,
         blob_id: ObjectId,
-        sink: &mut Sink<'_>,
+        writer: &mut BlobWriter<'_>,
     ) -> Result<(), GitError> {
         let mut command = self.command()?;
         command
@@ -112,7 +112,7 @@ impl Smudge {
             let error_output = String::from_utf8_lossy(&finished.stderr);
             return Err(filter_failed(path, error_output.trim().to_owned()));
         }
-        sink.append(&finished.stdout)
+        writer.append(&finished.stdout)
     }
 
     /// Creates a `git cat-file` command with the tree's attributes.
@@ -136,14 +136,14 @@ impl Smudge {
 /// Returns whether `cat-file --batch` reads the path unchanged.
 ///
 /// It splits input at line ends and drops leading blanks.
-fn fits_on_a_line(path: &[u8]) -> bool {
+fn fits_in_line(path: &[u8]) -> bool {
     !path.iter().any(|&b| b < b' ') && path.first() != Some(&b' ')
 }
 
 /// The cause of a failed conversion.
 enum ConvertError {
     Process(String),
-    Sink(GitError),
+    Write(GitError),
 }
 
 struct Process {
@@ -192,7 +192,7 @@ impl Process {
         &mut self,
         path: &RepoPath,
         blob_id: ObjectId,
-        sink: &mut Sink<'_>,
+        writer: &mut BlobWriter<'_>,
     ) -> Result<(), ConvertError> {
         let broken = |error: std::io::Error| ConvertError::Process(error.to_string());
         self.error_output.lock().clear();
@@ -231,11 +231,11 @@ impl Process {
             self.stdout.consume(read);
             if held.ends_with(&end) {
                 held.truncate(held.len() - end.len());
-                return sink.append(&held).map_err(ConvertError::Sink);
+                return writer.append(&held).map_err(ConvertError::Write);
             }
             // The buffer's end may split the mark.
             let sure = held.len().saturating_sub(end.len());
-            sink.append(&held[..sure]).map_err(ConvertError::Sink)?;
+            writer.append(&held[..sure]).map_err(ConvertError::Write)?;
             held.drain(..sure);
         }
     }

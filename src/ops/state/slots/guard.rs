@@ -19,7 +19,7 @@ use tine_store::{
 };
 use tine_sys::ranked::RankedGuard;
 
-use super::{Daemon, Ending, Mounted, Phase, Settled, Slot};
+use super::{Daemon, MountEnd, Mounted, Phase, Settled, Slot};
 
 /// Makes the failure of a fork that a panic made read-only.
 pub(super) fn interrupted(name: &ForkName) -> Failure {
@@ -107,7 +107,7 @@ impl ForkGuard<'_> {
         let open = self.slot.state.lock().fork.clone();
         match open {
             Some(fork) => {
-                self.mend(&fork);
+                self.repair_worktree(&fork);
                 Ok(fork)
             }
             None => Ok(self.daemon.store.open_fork(self.name())?),
@@ -117,7 +117,7 @@ impl ForkGuard<'_> {
     /// Repairs the worktree's registration and the fork's `.git` file.
     ///
     /// A program may have removed or damaged them.
-    pub(super) fn mend(&self, fork: &Fork) {
+    pub(super) fn repair_worktree(&self, fork: &Fork) {
         let name = self.name();
         if !fork.worktree.git_dir().exists()
             && let Err(error) = self.daemon.store.worktree_of(name)
@@ -273,6 +273,16 @@ impl ForkGuard<'_> {
         self.set_trouble(trouble);
     }
 
+    /// Writes changes to the disk if the fork is unmounted.
+    ///
+    /// The maintenance of mounted forks does not reach it.
+    pub(crate) fn sync_if_unmounted(&self, fork: &Fork) -> Result<(), Failure> {
+        if !self.is_mounted() {
+            fork.workspace.sync()?;
+        }
+        Ok(())
+    }
+
     /// Records the HEAD for which a commit settled the layer.
     pub fn note_settled(&self, made: &CommitOutcome) {
         self.slot.state.lock().settled = if made.is_settled {
@@ -305,7 +315,7 @@ impl ForkGuard<'_> {
             transport: place::transport(&self.daemon.repository)?,
             guarded: true,
         };
-        let ending = Arc::new(Ending(Mutex::new(Phase::Live)));
+        let ending = Arc::new(MountEnd(Mutex::new(Phase::Live)));
         let ended = ended_callback(
             Arc::downgrade(self.daemon),
             self.slot.clone(),
@@ -313,7 +323,7 @@ impl ForkGuard<'_> {
         );
         let mount = FuseMount::start(fork.workspace.clone(), &options, ended)?;
         log::info!("{} is mounted at {}", self.name(), dir.display());
-        strays::under(&self.daemon.store, self.name(), &fork, &mount);
+        strays::import_strays(&self.daemon.store, self.name(), &fork, &mount);
         let mut state = self.slot.state.lock();
         state.fork = Some(fork);
         state.mounted = Some(Mounted {
@@ -350,9 +360,9 @@ impl ForkGuard<'_> {
             Some(mounted) => (mounted.mount.clone(), mounted.ending.clone()),
             None => return Ok(()),
         };
-        if ending.claim()
+        if ending.begin_unmount()
             && let Err(error) = mount.unmount(mode)
-            && ending.give_back()
+            && ending.unmount_failed()
         {
             return Err(match error {
                 MountError::Busy(dir) => busy(self.name(), &dir, tine_fuse::users_of(&dir)),
@@ -438,7 +448,7 @@ pub(super) fn policy_failed(name: &ForkName, failure: Failure) -> Failure {
 pub(super) fn ended_callback(
     daemon: Weak<Daemon>,
     slot: Arc<Slot>,
-    ending: Arc<Ending>,
+    ending: Arc<MountEnd>,
 ) -> Box<dyn FnOnce() + Send> {
     Box::new(move || {
         if !ending.session_ended() {

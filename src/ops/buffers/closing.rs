@@ -15,7 +15,7 @@ use tine_attr::FileKind;
 use tine_path::RepoPath;
 use tine_store::Fork;
 use tine_store::RecordKind;
-use tine_tools::buffers::kept::{self, AgentTextRecord};
+use tine_tools::buffers::agent_text::{self, AgentTextRecord};
 use tine_tools::{BufferKey, buffers};
 use tine_workspace::{Actor, Caller, FsError, NewContent, OperationError, PutOptions};
 
@@ -44,17 +44,17 @@ pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Resu
         let Some(record) = record else {
             return Ok(());
         };
-        bring(daemon, guard, record)
+        save_record(daemon, guard, record)
     })
 }
 
 /// Closes all buffers of an editor that has disconnected.
 ///
 /// A text that cannot be written to its file stays in the store for the next daemon.
-pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
+pub(super) fn close_session(daemon: &Arc<Daemon>, session: u64) {
     for key in daemon.buffers.of_session(session) {
         if let Err(failure) = close(daemon, session, &key) {
-            note(daemon, &key, failure);
+            note_failure(daemon, &key, failure);
         }
     }
     daemon.buffers.detach(session);
@@ -70,7 +70,7 @@ pub fn end_in(guard: &ForkGuard<'_>) -> Result<(), Failure> {
         let record = daemon.buffers.end(&key);
         daemon.buffers.note_closed(&daemon.store, &key);
         if let Some(record) = record {
-            bring(daemon, Some(guard), record)?;
+            save_record(daemon, Some(guard), record)?;
         }
     }
     Ok(())
@@ -93,14 +93,14 @@ pub fn recover(daemon: &Arc<Daemon>) {
     };
     for record in records {
         let key = record.key();
-        let brought = with_guard(daemon, &key, |guard| bring(daemon, guard, record.id));
-        if let Err(failure) = brought {
-            note(daemon, &key, failure);
+        let saved = with_guard(daemon, &key, |guard| save_record(daemon, guard, record.id));
+        if let Err(failure) = saved {
+            note_failure(daemon, &key, failure);
         }
     }
 }
 
-fn note(daemon: &Daemon, key: &BufferKey, failure: Failure) {
+fn note_failure(daemon: &Daemon, key: &BufferKey, failure: Failure) {
     let failure = failure.context(format!(
         "what an agent wrote to {} is still in the store only",
         key.path
@@ -130,7 +130,7 @@ fn with_guard(
 }
 
 /// Writes a record's text to its file, and removes the record.
-fn bring(daemon: &Daemon, guard: Option<&ForkGuard<'_>>, id: u64) -> Result<(), Failure> {
+fn save_record(daemon: &Daemon, guard: Option<&ForkGuard<'_>>, id: u64) -> Result<(), Failure> {
     let Some(record) = daemon
         .store
         .read_document::<AgentTextRecord>(RecordKind::Buffers, id)?
@@ -140,7 +140,7 @@ fn bring(daemon: &Daemon, guard: Option<&ForkGuard<'_>>, id: u64) -> Result<(), 
     match guard {
         Some(guard) => {
             let fork = guard.open_existing()?;
-            bring_into(&InFork(&fork), &record)?;
+            save_text(&ForkFiles(&fork), &record)?;
             fork.workspace.sync()?;
         }
         None => {
@@ -154,7 +154,7 @@ fn bring(daemon: &Daemon, guard: Option<&ForkGuard<'_>>, id: u64) -> Result<(), 
                     daemon.store.dir().display()
                 ))
             })?;
-            bring_into(&InCheckout(checkout), &record)?;
+            save_text(&CheckoutFiles(checkout), &record)?;
         }
     }
     daemon
@@ -166,52 +166,57 @@ fn bring(daemon: &Daemon, guard: Option<&ForkGuard<'_>>, id: u64) -> Result<(), 
 /// Source of files: a fork or the main checkout.
 pub(super) trait Files {
     /// Reads the content of a path.
-    fn look(&self, path: &RepoPath) -> Result<PathContent, Failure>;
+    fn read(&self, path: &RepoPath) -> Result<PathContent, Failure>;
     /// Creates a file, or replaces one that holds `before`.
     ///
     /// Returns false if the path has other content now.
-    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure>;
+    fn write(
+        &self,
+        path: &RepoPath,
+        before: Option<&[u8]>,
+        content: &[u8],
+    ) -> Result<bool, Failure>;
 }
 
-fn bring_into(files: &impl Files, record: &AgentTextRecord) -> Result<(), Failure> {
+fn save_text(files: &impl Files, record: &AgentTextRecord) -> Result<(), Failure> {
     let beside = loop {
-        let there = files.look(&record.path)?;
+        let there = files.read(&record.path)?;
         let (before, outcome) = match &there {
             PathContent::Nothing => (None, record.outcome(None)),
             PathContent::File(content) => (Some(content.as_slice()), record.outcome(Some(content))),
             PathContent::Other => break record.outcome_beside().beside,
         };
         // If the file changed in the meantime, the text is merged again.
-        let is_put = match &outcome.content {
-            Some(content) => files.put(&record.path, before, content)?,
+        let is_written = match &outcome.content {
+            Some(content) => files.write(&record.path, before, content)?,
             None => true,
         };
-        if is_put {
+        if is_written {
             break outcome.beside;
         }
     };
     beside
         .iter()
-        .try_for_each(|text: &String| put_beside(files, &record.path, text).map(drop))
+        .try_for_each(|text: &String| write_beside(files, &record.path, text).map(drop))
 }
 
 /// Writes a text beside the file; returns the first free path.
 ///
 /// Returns `None` if a file with this text is already there.
-pub(super) fn put_beside(
+pub(super) fn write_beside(
     files: &impl Files,
     path: &RepoPath,
     text: &str,
 ) -> Result<Option<RepoPath>, Failure> {
     for number in 1..=MAX_BESIDE {
-        let Some(place) = kept::beside(path, number) else {
+        let Some(place) = agent_text::beside(path, number) else {
             break;
         };
-        match files.look(&place)? {
+        match files.read(&place)? {
             PathContent::File(content) if content == text.as_bytes() => return Ok(None),
             PathContent::File(_) | PathContent::Other => {}
             PathContent::Nothing => {
-                if files.put(&place, None, text.as_bytes())? {
+                if files.write(&place, None, text.as_bytes())? {
                     log::warn!(
                         "what an agent wrote does not fit {path} any more: it is in {place}"
                     );
@@ -227,10 +232,10 @@ pub(super) fn put_beside(
     .hint("remove files that end in `.agent-text`; then restart the daemon (`tine daemon stop`)"))
 }
 
-pub(super) struct InFork<'a>(pub(super) &'a Fork);
+pub(super) struct ForkFiles<'a>(pub(super) &'a Fork);
 
-impl Files for InFork<'_> {
-    fn look(&self, path: &RepoPath) -> Result<PathContent, Failure> {
+impl Files for ForkFiles<'_> {
+    fn read(&self, path: &RepoPath) -> Result<PathContent, Failure> {
         let workspace = &self.0.workspace;
         match workspace.resolve(path) {
             Ok(attr) if attr.kind == FileKind::Regular => {
@@ -242,7 +247,12 @@ impl Files for InFork<'_> {
         }
     }
 
-    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
+    fn write(
+        &self,
+        path: &RepoPath,
+        before: Option<&[u8]>,
+        content: &[u8],
+    ) -> Result<bool, Failure> {
         let attrs = self.0.workspace.base_attrs();
         let by = Actor {
             caller: Caller::new(attrs.uid, attrs.gid),
@@ -285,9 +295,9 @@ impl From<OperationError> for ReplaceError {
     }
 }
 
-struct InCheckout<'a>(&'a Path);
+struct CheckoutFiles<'a>(&'a Path);
 
-impl InCheckout<'_> {
+impl CheckoutFiles<'_> {
     /// Returns the path on this machine; fails on symlinks above it.
     fn place(&self, path: &RepoPath) -> Result<PathBuf, Failure> {
         let mut place = self.0.to_owned();
@@ -306,8 +316,8 @@ impl InCheckout<'_> {
     }
 }
 
-impl Files for InCheckout<'_> {
-    fn look(&self, path: &RepoPath) -> Result<PathContent, Failure> {
+impl Files for CheckoutFiles<'_> {
+    fn read(&self, path: &RepoPath) -> Result<PathContent, Failure> {
         let place = self.place(path)?;
         let found = match fs::symlink_metadata(&place) {
             Ok(meta) if meta.is_file() => fs::read(&place).map(PathContent::File),
@@ -318,7 +328,12 @@ impl Files for InCheckout<'_> {
         found.map_err(|error| Failure::io("read", &place, &error))
     }
 
-    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
+    fn write(
+        &self,
+        path: &RepoPath,
+        before: Option<&[u8]>,
+        content: &[u8],
+    ) -> Result<bool, Failure> {
         let place = self.place(path)?;
         replace(&place, before, content).map_err(|error| Failure::io("write", &place, &error))
     }
@@ -331,13 +346,13 @@ fn replace(place: &Path, before: Option<&[u8]>, content: &[u8]) -> io::Result<bo
     let mut name = std::ffi::OsString::from(format!(".tine-{}-", std::process::id()));
     name.push(place.file_name().unwrap_or_default());
     let temporary = parent.join(name);
-    let put = || {
+    let write = || {
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .open(&temporary)?;
         file.write_all(content)?;
-        let is_put = match before {
+        let is_written = match before {
             // Making a link fails if the path exists.
             None => {
                 file.sync_all()?;
@@ -358,9 +373,9 @@ fn replace(place: &Path, before: Option<&[u8]>, content: &[u8]) -> io::Result<bo
             }
         };
         File::open(parent)?.sync_all()?;
-        Ok(is_put)
+        Ok(is_written)
     };
-    let done = put();
+    let done = write();
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             log::warn!("{}: {error}", temporary.display())

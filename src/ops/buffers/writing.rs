@@ -4,7 +4,7 @@
 //! The buffers stay open, and their editors get an event. If the command fails, the files are
 //! restored.
 
-use super::keeping::{COMMAND, Files, InFork, PathContent, put_beside};
+use super::closing::{COMMAND, Files, ForkFiles, PathContent, write_beside};
 use crate::failure::{ErrorCode, Failure};
 use crate::protocol::AgentTexts;
 use crate::state::slots::{Daemon, ForkGuard};
@@ -18,7 +18,7 @@ use tine_workspace::{Actor, Caller, Direction};
 
 /// Treatment of an agent's text that does not fit the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum UnfitPolicy {
     /// It stays in the buffer, and the answer names it.
     LeftOut,
     /// It is written beside the file, because its buffer ends.
@@ -35,7 +35,7 @@ pub fn with_agent_texts<T>(
     guard: &ForkGuard<'_>,
     act: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, AgentTexts), Failure> {
-    with_brought(guard, None, Rest::LeftOut, act)
+    with_texts_written(guard, None, UnfitPolicy::LeftOut, act)
 }
 
 /// Does the same as [`with_agent_texts`] for files at and under these paths.
@@ -47,7 +47,7 @@ pub fn with_agent_texts_at<T>(
     paths: &[RepoPath],
     act: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, AgentTexts), Failure> {
-    with_brought(guard, Some(paths), Rest::LeftOut, act)
+    with_texts_written(guard, Some(paths), UnfitPolicy::LeftOut, act)
 }
 
 /// Runs `act` after writing all agents' texts to files; the buffers end.
@@ -60,7 +60,7 @@ pub fn with_all_agent_texts<T>(
     guard: &ForkGuard<'_>,
     act: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    with_brought(guard, None, Rest::Beside, act).map(|(done, _)| done)
+    with_texts_written(guard, None, UnfitPolicy::Beside, act).map(|(done, _)| done)
 }
 
 /// Lists files whose newest agent text is only in an open buffer.
@@ -70,10 +70,10 @@ pub fn in_buffers_only(daemon: &Daemon, fork: &ForkName) -> Vec<RepoPath> {
     unfiled.map(|key| key.path).collect()
 }
 
-fn with_brought<T>(
+fn with_texts_written<T>(
     guard: &ForkGuard<'_>,
     paths: Option<&[RepoPath]>,
-    rest: Rest,
+    unfit: UnfitPolicy,
     act: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, AgentTexts), Failure> {
     let daemon = guard.daemon;
@@ -85,23 +85,23 @@ fn with_brought<T>(
     if keys.is_empty() {
         return Ok((act()?, AgentTexts::default()));
     }
-    let mut bringing = Bringing {
+    let mut written = WrittenTexts {
         guard,
         texts: AgentTexts::default(),
         filed: Vec::new(),
-        put: Vec::new(),
+        written: Vec::new(),
     };
     // `act` may open an unmounted fork, which can be open only once.
-    let brought = guard.open_existing().and_then(|fork| {
+    let outcome = guard.open_existing().and_then(|fork| {
         keys.iter()
-            .try_for_each(|key| bringing.bring(&fork, key, rest))
+            .try_for_each(|key| written.write(&fork, key, unfit))
     });
-    let done = brought.and_then(|()| act());
+    let done = outcome.and_then(|()| act());
     match done {
-        Ok(done) => Ok((done, bringing.texts)),
+        Ok(done) => Ok((done, written.texts)),
         Err(failure) => {
-            let left_out = std::mem::take(&mut bringing.texts.left_out);
-            bringing.take_back();
+            let left_out = std::mem::take(&mut written.texts.left_out);
+            written.roll_back();
             let paths_left_out = left_out
                 .into_iter()
                 .filter(|_| failure.code == ErrorCode::NothingToCommit)
@@ -119,23 +119,23 @@ fn with_brought<T>(
 }
 
 /// Files and records that were changed so far.
-struct Bringing<'a> {
+struct WrittenTexts<'a> {
     guard: &'a ForkGuard<'a>,
     texts: AgentTexts,
     filed: Vec<(BufferKey, Filed)>,
     /// Files that were written, in order.
-    put: Vec<RepoPath>,
+    written: Vec<RepoPath>,
 }
 
-impl Bringing<'_> {
-    fn bring(&mut self, fork: &Fork, key: &BufferKey, rest: Rest) -> Result<(), Failure> {
+impl WrittenTexts<'_> {
+    fn write(&mut self, fork: &Fork, key: &BufferKey, unfit: UnfitPolicy) -> Result<(), Failure> {
         let (daemon, path) = (self.guard.daemon, &key.path);
-        let mut is_put = false;
+        let mut is_written = false;
         while let Some(record) = daemon.buffers.unfiled(key) {
-            let files = InFork(fork);
-            let (before, mut outcome) = match files.look(path)? {
+            let files = ForkFiles(fork);
+            let (before, mut outcome) = match files.read(path)? {
                 // The person's text of a file that was never saved must not be written.
-                PathContent::Nothing if !record.existed && rest == Rest::LeftOut => {
+                PathContent::Nothing if !record.existed && unfit == UnfitPolicy::LeftOut => {
                     (None, record.outcome(Some(b"")))
                 }
                 PathContent::Nothing => (None, record.outcome(None)),
@@ -146,15 +146,15 @@ impl Bringing<'_> {
                 PathContent::Other => (None, record.outcome_beside()),
             };
             if let Some(content) = &outcome.content {
-                if !files.put(path, before.as_deref(), content)? {
+                if !files.write(path, before.as_deref(), content)? {
                     continue;
                 }
-                is_put = true;
-                self.put.push(path.clone());
+                is_written = true;
+                self.written.push(path.clone());
             }
-            if rest == Rest::Beside {
+            if unfit == UnfitPolicy::Beside {
                 for text in &outcome.beside {
-                    self.put.extend(put_beside(&files, path, text)?);
+                    self.written.extend(write_beside(&files, path, text)?);
                 }
                 outcome.fits.fill(true);
             }
@@ -164,7 +164,7 @@ impl Bringing<'_> {
             // The file must be on disk before the store's record forgets the text.
             fork.workspace.sync()?;
             // With `Beside` the buffer ends, and the editor hears of that instead.
-            let sends_event = rest == Rest::LeftOut;
+            let sends_event = unfit == UnfitPolicy::LeftOut;
             let filed =
                 daemon
                     .buffers
@@ -180,7 +180,7 @@ impl Bringing<'_> {
         let is_left = daemon.buffers.unfiled(key).is_some();
         if is_left {
             self.texts.left_out.push(path.into());
-        } else if is_put {
+        } else if is_written {
             self.texts.brought.push(path.into());
         }
         Ok(())
@@ -189,15 +189,15 @@ impl Bringing<'_> {
     /// Restores files and buffers.
     ///
     /// If that fails, the agent's text stays in the file, where it is not lost.
-    fn take_back(self) {
+    fn roll_back(self) {
         let guard = self.guard;
-        if let Err(failure) = self.try_take_back() {
+        if let Err(failure) = self.try_roll_back() {
             let what = failure.context("what an agent wrote stays in the files");
             log::error!("{}: {what}", guard.name());
         }
     }
 
-    fn try_take_back(self) -> Result<(), Failure> {
+    fn try_roll_back(self) -> Result<(), Failure> {
         // The store's records first: a daemon killed in between must find the text in one of the
         // two.
         let daemon = self.guard.daemon;
@@ -210,7 +210,7 @@ impl Bringing<'_> {
             caller: Caller::new(attrs.uid, attrs.gid),
             command: COMMAND,
         };
-        for path in self.put.iter().rev() {
+        for path in self.written.iter().rev() {
             fork.workspace.take_back(by, Direction::Undo, Some(path))?;
             pause::at("text-taken-back");
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{commit_in_books, refuse_unless_finished, refuse_unless_open};
+use super::{recorded_commit, refuse_unless_finished, refuse_unless_open};
 use crate::failure::Failure;
 use crate::protocol::{
     AgentShown, ArchiveShown, OtherShown, PairCompared, ReaderShown, ResultLine, RoundCompared,
@@ -61,7 +61,7 @@ pub(super) fn find_work(
     let changeset = changeset::changeset(repository, &fork, Blobs::Write)?;
     let commit = match tip.or(changeset.head_commit) {
         Some(commit_id) => commit_id,
-        None => commit_in_books(record, &seat.base_commit)?,
+        None => recorded_commit(record, &seat.base_commit)?,
     };
     let uncommitted = changeset.changes.len();
     let tree = match uncommitted {
@@ -81,7 +81,7 @@ fn work_shown(
     seat: &Seat,
     work: Option<&Work>,
 ) -> Result<WorkShown, Failure> {
-    let base = commit_in_books(record, &seat.base_commit)?;
+    let base = recorded_commit(record, &seat.base_commit)?;
     let base_tree = repository.commit_info(base)?.tree_id;
     let tree = work.map_or(base_tree, |work| work.tree);
     let counts = if tree == base_tree {
@@ -335,7 +335,7 @@ pub(super) fn compare(
     let found = found(daemon, &repository, &record, agents, false)?;
     let mut sides = Vec::new();
     for (line, work) in &found {
-        let base = commit_in_books(&record, &line.work.base_commit)?;
+        let base = recorded_commit(&record, &line.work.base_commit)?;
         let base_tree = repository.commit_info(base)?.tree_id;
         let paths: BTreeSet<Vec<u8>> = repository
             .line_counts(base_tree, work.tree)?

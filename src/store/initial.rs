@@ -75,7 +75,7 @@ pub struct ParentOptions {
 ///
 /// The difference to HEAD's tree is uncommitted in the new fork.
 #[derive(Debug, Clone)]
-pub struct TakeUp {
+pub struct ForkState {
     /// Commit whose tree becomes the view.
     pub commit_id: ObjectId,
     /// Commit of the new HEAD; `None` on a branch without a commit.
@@ -91,7 +91,7 @@ pub struct TakeUp {
 }
 
 /// Initial content of a new fork.
-pub(super) struct Beginning {
+pub(super) struct InitialContent {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
     pub times: Option<Arc<BaseTimes>>,
@@ -99,7 +99,7 @@ pub(super) struct Beginning {
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
     /// See [`LowerStack::since`](tine_workspace::LowerStack::since).
-    pub stands_since: Option<Timestamp>,
+    pub min_ctime: Option<Timestamp>,
     pub index: IndexSource,
     pub parent: Option<Parent>,
     pub carry: Option<CarryRecord>,
@@ -122,20 +122,20 @@ pub(super) enum IndexSource {
     },
 }
 
-impl Beginning {
+impl InitialContent {
     /// Returns an unchanged base.
-    pub(super) fn at(
+    pub(super) fn of_base(
         prepared: PreparedBase,
         commit_id: Option<ObjectId>,
         carry: Option<CarryRecord>,
-    ) -> Beginning {
-        Beginning {
+    ) -> InitialContent {
+        InitialContent {
             base: prepared.base.clone(),
             attrs: prepared.attrs,
             times: prepared.times.clone(),
             base_commit: commit_id.map(|id| id.to_string()),
             frozen: Vec::new(),
-            stands_since: None,
+            min_ctime: None,
             index: IndexSource::Base(prepared),
             parent: None,
             carry,
@@ -234,12 +234,12 @@ impl Store {
     ///
     /// Nothing is copied, and the parent may be written to meanwhile. `head` is the commit of the
     /// new fork's HEAD. The caller holds `admin`.
-    pub(super) fn beginning_in(
+    pub(super) fn content_of_parent(
         &self,
         parent: &ParentOptions,
         head: Option<ObjectId>,
         carry: &CarryRules,
-    ) -> Result<Beginning, StoreError> {
+    ) -> Result<InitialContent, StoreError> {
         if parent
             .snapshot
             .as_ref()
@@ -256,7 +256,7 @@ impl Store {
             (Some(_), Some(head)) => IndexSource::Commit(head),
             _ => IndexSource::File(parent.fork.worktree.index_path()),
         };
-        Ok(Beginning {
+        Ok(InitialContent {
             carry: self.inherit_carried(
                 carry,
                 &lower_stack.base,
@@ -268,7 +268,7 @@ impl Store {
             times: lower_stack.times,
             base_commit: record.base_commit,
             frozen: lower_stack.frozen,
-            stands_since: lower_stack.since,
+            min_ctime: lower_stack.since,
             index,
             parent: Some(Parent {
                 fork: parent.name.clone(),
@@ -281,23 +281,23 @@ impl Store {
     }
 
     /// Returns the content for a state: a base with empty layers.
-    pub(super) fn beginning_with(
+    pub(super) fn content_of_state(
         &self,
         prepared: PreparedBase,
-        take_up: &TakeUp,
+        state: &ForkState,
         carry: Option<CarryRecord>,
-    ) -> Result<Beginning, StoreError> {
-        let head_tree = self.repository.tree_of(take_up.head)?;
+    ) -> Result<InitialContent, StoreError> {
+        let head_tree = self.repository.tree_of(state.head)?;
         let is_committed = head_tree == prepared.base.tree_id();
         let head_base = prepared.clone();
-        let mut beginning = Beginning::at(prepared, take_up.base, carry);
+        let mut content = InitialContent::of_base(prepared, state.base, carry);
         if !is_committed {
-            beginning.index = IndexSource::Head {
+            content.index = IndexSource::Head {
                 base: head_base,
-                commit_id: take_up.head,
+                commit_id: state.head,
             };
         }
-        Ok(beginning)
+        Ok(content)
     }
 
     /// Opens the base of `commit_id` with the current settings.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{Places, RecordKind, Store, files};
+use super::places::Places;
+use super::{RecordKind, Store, files};
 use crate::fork::{ForkName, ForkRecord};
 use crate::snapshot::SnapshotRecord;
 

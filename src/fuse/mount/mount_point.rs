@@ -25,7 +25,7 @@ use log::{debug, warn};
 use crate::device;
 use crate::error::MountError;
 use crate::place::{self, FS_TYPE, MountedAt};
-use tine_sys::mount::{self as sys, UnmountHow};
+use tine_sys::mount::{self as sys, UnmountKind};
 use tine_sys::process::effective_uid;
 
 /// Source of a guard in `/proc/self/mounts`.
@@ -93,14 +93,14 @@ impl MountPoint {
     }
 
     /// Makes the directory unwritable for all users except root.
-    pub fn shut(&self) {
+    pub fn make_unwritable(&self) {
         self.change_mode(|mode| mode & !WRITE_BITS);
     }
 
     /// Makes the directory writable for its owner.
     ///
     /// For a moment only, while nothing is mounted over it.
-    pub fn unshut(&self) {
+    pub fn make_writable(&self) {
         self.change_mode(|mode| mode | 0o200);
     }
 
@@ -198,7 +198,7 @@ pub fn remove_guard(dir: &Path) {
         return;
     };
     while guard_at(&dir).is_some() {
-        if let Err(error) = device::unmount(&dir, UnmountHow::Detach) {
+        if let Err(error) = device::unmount(&dir, UnmountKind::Detach) {
             warn!("the guard stays at {}: {error}", dir.display());
             return;
         }
@@ -212,7 +212,7 @@ pub fn remove_guard(dir: &Path) {
 ///
 /// # Errors
 /// The error of reading the directory, if it exists.
-pub fn lying_at(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
+pub fn files_under_mount_point(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     let Ok(dir) = place::resolve(dir) else {
         return Ok(Vec::new());
     };
@@ -232,9 +232,9 @@ pub fn lying_at(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
         }
         Err(error) => return Err(error),
     };
-    let ground = MountPoint { dir, handle };
+    let mount_point = MountPoint { dir, handle };
     let mut names = Vec::new();
-    for entry in fs::read_dir(ground.path())? {
+    for entry in fs::read_dir(mount_point.path())? {
         let entry = entry?;
         let is_dir = entry.file_type()?.is_dir();
         let mut name = entry.file_name().into_vec();

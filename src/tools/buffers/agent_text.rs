@@ -12,8 +12,7 @@ use super::lines;
 use tine_merge::{Favor, is_binary, merge_text};
 use tine_path::text::repo_path;
 use tine_path::{EntryName, RepoPath};
-use tine_store::RecordKind;
-use tine_store::{ForkName, Store, StoreError};
+use tine_store::{ForkName, RecordKind, Store, StoreError};
 
 /// Agents' writes to one buffer that the file lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,21 +36,21 @@ pub struct AgentTextRecord {
     #[serde(default)]
     pub saved: Option<String>,
     /// Steps of the agents, in order.
-    pub steps: Vec<KeptStep>,
+    pub steps: Vec<StepRecord>,
 }
 
 /// Change that an agent made to a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptStep {
+pub struct StepRecord {
     /// Text that the agent began from.
     pub ancestor: String,
     /// Text that the agent made of it.
     pub agent: String,
 }
 
-impl From<&AgentEdit> for KeptStep {
-    fn from(step: &AgentEdit) -> KeptStep {
-        KeptStep {
+impl From<&AgentEdit> for StepRecord {
+    fn from(step: &AgentEdit) -> StepRecord {
+        StepRecord {
             ancestor: step.ancestor.to_string(),
             agent: step.agent.to_string(),
         }
@@ -82,7 +81,7 @@ impl AgentTextRecord {
             path: key.path.clone(),
             existed: file.existed,
             saved: file.text.as_deref().map(str::to_owned),
-            steps: steps.iter().map(KeptStep::from).collect(),
+            steps: steps.iter().map(StepRecord::from).collect(),
         }
     }
 
@@ -91,7 +90,7 @@ impl AgentTextRecord {
         self.steps
             .iter()
             .cloned()
-            .eq(steps.iter().map(KeptStep::from))
+            .eq(steps.iter().map(StepRecord::from))
     }
 
     /// Returns the buffer that the record belongs to.
@@ -143,7 +142,7 @@ impl AgentTextRecord {
     /// Returns the agent's text of a step without the person's unsaved text.
     ///
     /// `beside` has the texts of earlier steps.
-    fn text_beside(&self, step: &KeptStep, file: &str, beside: &[String]) -> String {
+    fn text_beside(&self, step: &StepRecord, file: &str, beside: &[String]) -> String {
         let known = beside
             .iter()
             .map(String::as_str)

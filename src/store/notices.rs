@@ -13,22 +13,22 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if they cannot be parsed, or an I/O error.
-    pub fn untold<T: DeserializeOwned>(&self, name: &ForkName) -> Result<Option<T>, StoreError> {
-        files::read_json(&self.places.untold(name))
+    pub fn notices<T: DeserializeOwned>(&self, name: &ForkName) -> Result<Option<T>, StoreError> {
+        files::read_json(&self.places.notices(name))
     }
 
     /// Replaces the notices that the fork's user has not seen; `None`: none.
     ///
     /// # Errors
     /// [`StoreError::Io`] if the file cannot be written or removed.
-    pub fn note_untold<T: Serialize>(
+    pub fn write_notices<T: Serialize>(
         &self,
         name: &ForkName,
-        untold: Option<&T>,
+        notices: Option<&T>,
     ) -> Result<(), StoreError> {
-        let path = self.places.untold(name);
-        match untold {
-            Some(untold) => files::write_json(&path, untold),
+        let path = self.places.notices(name);
+        match notices {
+            Some(notices) => files::write_json(&path, notices),
             None => files::remove_file(&path),
         }
     }

@@ -1,0 +1,179 @@
+//! Requests about attributes, extended attributes and inode flags.
+
+use std::time::Duration;
+
+use super::{Answer, Operations};
+use crate::convert::{self, XattrAnswer};
+use crate::counters::Operation;
+use crate::entries::{REMEMBER, ttl};
+use crate::errno::Errno;
+use crate::ioctl::{self, Ioctl};
+use crate::priming::PrimingFile;
+use crate::replay::Act;
+use tine_attr::{Attr, FileKind, Ino, InodeFlags};
+use tine_workspace::{Caller, SetAttr, StatFs};
+
+impl Operations {
+    /// Returns the attributes, and their cache time in the kernel.
+    pub(crate) fn getattr(&self, caller: Caller, ino: Ino) -> Answer<(Attr, Duration)> {
+        if ino == PrimingFile::INO {
+            return Ok((self.priming.attr(), REMEMBER));
+        }
+        let replayed = self.replayed(caller, (Operation::GetAttr, ino), |replay, _| {
+            let attr = match self.workspace.getattr(ino) {
+                Ok(attr) => self.with_time(attr),
+                Err(error) => replay.former_node(ino).ok_or(error)?,
+            };
+            Ok((attr, Duration::ZERO))
+        });
+        if let Some(answer) = replayed {
+            return answer;
+        }
+        self.call(Operation::GetAttr, ino, |workspace| {
+            if self.is_text(ino) {
+                return Ok((workspace.getattr_of_text(ino)?, Duration::ZERO));
+            }
+            let attr = self.with_time(workspace.getattr(ino)?);
+            let is_carried = attr.kind == FileKind::Directory && workspace.is_carried(ino);
+            Ok((attr, ttl(is_carried)))
+        })
+    }
+
+    /// Changes attributes, and returns them as [`Operations::getattr`] does.
+    pub(crate) fn setattr(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        set: &SetAttr,
+    ) -> Answer<(Attr, Duration)> {
+        let replayed = self.replayed(caller, (Operation::SetAttr, ino), |replay, worker| {
+            replay.acknowledge(&self.workspace, worker, Act::SetAttributes(ino))?;
+            Ok((self.with_time(self.workspace.getattr(ino)?), REMEMBER))
+        });
+        if let Some(answer) = replayed {
+            return answer;
+        }
+        self.call(Operation::SetAttr, ino, |workspace| {
+            let Some(overlay) = &self.overlay else {
+                return Ok((workspace.setattr(caller, ino, set)?, REMEMBER));
+            };
+            if set.size.is_some() {
+                self.check_is_file(overlay, caller, ino)?;
+            }
+            let file = workspace.file_of_text(ino)?;
+            if set.mtime.is_some() {
+                workspace.forget_uncovered(file);
+            }
+            let attr = workspace.setattr(caller, file, set)?;
+            if file == ino {
+                return Ok((workspace.uncovered(attr), REMEMBER));
+            }
+            workspace.announce_shown(&[file]);
+            Ok((workspace.getattr_of_text(ino)?, Duration::ZERO))
+        })
+    }
+
+    /// Checks access. `mask` is that of access(2).
+    pub(crate) fn access(&self, ino: Ino, mask: i32) -> Answer<()> {
+        // The kernel sends this only if it does not check permissions, for a process that may read
+        // and write everything.
+        self.call(Operation::Access, ino, |workspace| {
+            match mask & libc::X_OK {
+                0 => Ok(()),
+                _ => Ok(workspace.check_executable(self.file(ino)?)?),
+            }
+        })
+    }
+
+    /// Returns the statistics of the file system.
+    pub(crate) fn statfs(&self, ino: Ino) -> Answer<StatFs> {
+        self.call(Operation::StatFs, ino, |workspace| Ok(workspace.statfs()?))
+    }
+
+    /// Sets an extended attribute. `flags` are those of setxattr(2).
+    pub(crate) fn setxattr(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Answer<()> {
+        // The kernel removes privileges before it changes a file. The replayed change has done so.
+        if self.replay.replayed_by(caller).is_some() {
+            return Ok(());
+        }
+        self.call(Operation::SetXattr, ino, |workspace| {
+            let mode = convert::xattr_mode(flags)?;
+            Ok(workspace.setxattr(caller, self.file(ino)?, name, value, mode)?)
+        })
+    }
+
+    /// Reads an extended attribute into a buffer of `size` bytes.
+    pub(crate) fn getxattr(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        name: &[u8],
+        size: u32,
+    ) -> Answer<XattrAnswer> {
+        self.call(Operation::GetXattr, ino, |workspace| {
+            let value = workspace.getxattr(caller, self.file(ino)?, name)?;
+            Ok(convert::xattr_answer(value, size)?)
+        })
+    }
+
+    /// Lists the names of extended attributes.
+    ///
+    /// A zero byte follows each name. `size` is that of the caller's buffer.
+    pub(crate) fn listxattr(&self, caller: Caller, ino: Ino, size: u32) -> Answer<XattrAnswer> {
+        self.call(Operation::ListXattr, ino, |workspace| {
+            let mut list = Vec::new();
+            for name in workspace.listxattr(caller, self.file(ino)?)? {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+            Ok(convert::xattr_answer(list, size)?)
+        })
+    }
+
+    /// Removes an extended attribute.
+    pub(crate) fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Answer<()> {
+        // The kernel removes privileges before it changes a file. The replayed change has done so.
+        if self.replay.replayed_by(caller).is_some() {
+            return Ok(());
+        }
+        self.call(Operation::RemoveXattr, ino, |workspace| {
+            Ok(workspace.removexattr(caller, self.file(ino)?, name)?)
+        })
+    }
+
+    /// Gets or sets inode flags, and returns the bytes for the program.
+    pub(crate) fn ioctl(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        command: u32,
+        data: &[u8],
+    ) -> Answer<Vec<u8>> {
+        if self.replay.replayed_by(caller).is_some() {
+            return Err(Errno::EPERM);
+        }
+        self.call(Operation::Ioctl, ino, |workspace| {
+            let ino = self.file(ino)?;
+            Ok(match ioctl::decode(command, data)? {
+                Ioctl::GetFlags => ioctl::flags(workspace.flags(ino)?),
+                Ioctl::GetExtended => ioctl::extended(workspace.flags(ino)?),
+                Ioctl::SetFlags(flags) => {
+                    workspace.set_flags(caller, ino, flags)?;
+                    Vec::new()
+                }
+                Ioctl::SetExtended(flags) => {
+                    let kept = workspace.flags(ino)?.intersection(InodeFlags::DIRSYNC);
+                    workspace.set_flags(caller, ino, flags.union(kept))?;
+                    Vec::new()
+                }
+            })
+        })
+    }
+}
