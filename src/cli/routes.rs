@@ -64,15 +64,11 @@ pub(super) fn show<O: RoutedVerb<A, S>, A: Serialize, S: Serialize>(
     if let ToolAnswer::Passthrough { .. } = answer {
         return passed_through(answer, context);
     }
-    if output.is_json() {
-        output.json(answer)?;
-        return Ok(SUCCESS);
-    }
-    match answer {
-        ToolAnswer::Agents(answer) => output.text(&verb.agents_text(answer, context))?,
-        ToolAnswer::Saved(answer) => verb.show_saved(answer, context)?,
-        ToolAnswer::Passthrough { .. } => {}
-    }
+    output.json_or(answer, || match answer {
+        ToolAnswer::Agents(answer) => output.text(&verb.agents_text(answer, context)),
+        ToolAnswer::Saved(answer) => verb.show_saved(answer, context),
+        ToolAnswer::Passthrough { .. } => Ok(()),
+    })?;
     Ok(SUCCESS)
 }
 

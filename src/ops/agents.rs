@@ -142,7 +142,7 @@ impl Operation for EditFile {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure> {
-        with_tools(call, self.fork, &self.agent, Effect::Changes, |tools| {
+        with_tools(call, self.fork, &self.agent, Effect::Write, |tools| {
             let path = self.path.to_bytes();
             let edited = tools.router.edit_file(call.by(), &path, &self.edits)?;
             Ok(routed(edited, |route, edited| ToolEdited {
@@ -227,7 +227,7 @@ impl Operation for SearchFiles {
             ignored: self.ignored,
             limit: self.limit,
         };
-        with_tools(call, self.fork, &self.agent, Effect::Looks, |tools| {
+        with_tools(call, self.fork, &self.agent, Effect::Read, |tools| {
             Ok(routed(tools.router.search(&options)?, |route, found| {
                 ToolFound {
                     route,
@@ -279,7 +279,7 @@ impl Operation for ShowContext {
 
     fn run(self, call: &Call<'_>) -> Result<ToolContextShown, Failure> {
         let path = |path: &Path| PathText::from(path.as_os_str().as_bytes());
-        with_tools(call, self.fork, &self.agent, Effect::Looks, |tools| {
+        with_tools(call, self.fork, &self.agent, Effect::Read, |tools| {
             let router = &tools.router;
             let buffers = router.buffers();
             let environment = router.command_env().into_iter();
@@ -322,7 +322,7 @@ impl Operation for MergeBuffer {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure> {
-        let key = with_tools(call, self.fork, &self.agent, Effect::Changes, |tools| {
+        let key = with_tools(call, self.fork, &self.agent, Effect::Write, |tools| {
             let router = &tools.router;
             let key = router.file_key(&self.path.to_bytes())?;
             Ok(router.context().buffers.and(key))
@@ -340,10 +340,10 @@ impl Operation for MergeBuffer {
 /// Effect of an agent's call on the fork's files.
 #[derive(Clone, Copy)]
 pub(super) enum Effect<'a> {
-    Looks,
-    Changes,
+    Read,
+    Write,
     /// It moves or deletes the file at the path.
-    TakesAway(&'a PathText),
+    Unlink(&'a PathText),
 }
 
 /// Router of a call.
@@ -387,26 +387,24 @@ pub(super) fn with_tools<T>(
         fork: &fork,
         mount_dir: &record.mount_dir,
     };
-    let is_mounted = guard.is_mounted();
     let tools = Tools {
         router: ToolRouter::new(ToolContext {
             fork: Some(active),
             ..context
         }),
-        is_mounted,
+        is_mounted: guard.is_mounted(),
     };
     let taken = match effect {
         // If there is no such path, the operation fails with that error.
-        Effect::TakesAway(path) => tools.router.file_key(&path.to_bytes()).ok().flatten(),
-        Effect::Looks | Effect::Changes => None,
+        Effect::Unlink(path) => tools.router.file_key(&path.to_bytes()).ok().flatten(),
+        Effect::Read | Effect::Write => None,
     };
     let answer = match taken {
         Some(key) => buffers::with_agent_texts_at(&guard, &[key.path], || act(&tools))?.0,
         None => act(&tools)?,
     };
-    if !is_mounted && !matches!(effect, Effect::Looks) {
-        // No mount syncs these changes, so they must be on disk before the answer.
-        fork.workspace.sync()?;
+    if !matches!(effect, Effect::Read) {
+        guard.sync_if_unmounted(&fork)?;
     }
     Ok(answer)
 }

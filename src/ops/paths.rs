@@ -30,6 +30,21 @@ fn only(paths: &[PathText]) -> Result<&PathText, Failure> {
     }
 }
 
+/// Resolves the fork of a command whose first path is `first`.
+///
+/// # Errors
+/// `usage` if `first` is a fork's name and no path; the errors of [`Call::fork`].
+fn fork_of(
+    call: &Call<'_>,
+    named: Option<ForkName>,
+    first: Option<&PathText>,
+) -> Result<ForkName, Failure> {
+    match fork_as_path(call, named.as_ref(), first)? {
+        Some(name) => Err(is_a_fork(&name)),
+        None => call.fork(named),
+    }
+}
+
 /// Returns the fork that `first` names, if no such path exists.
 ///
 /// Earlier versions named the fork before the paths.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{fork_as_path, is_a_fork, only};
+use super::{fork_as_path, fork_of, is_a_fork, only};
 use crate::agents::{AgentOptions, Effect, routed, with_tools};
 use crate::buffers::with_agent_texts_at;
 use crate::failure::Failure;
@@ -95,7 +95,7 @@ impl Operation for WriteFile {
 
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure> {
         if self.agent.is_agents() {
-            return with_tools(call, self.fork, &self.agent, Effect::Changes, |tools| {
+            return with_tools(call, self.fork, &self.agent, Effect::Write, |tools| {
                 if !tools.router.is_active() {
                     return Ok(ToolAnswer::passthrough());
                 }
@@ -112,10 +112,7 @@ impl Operation for WriteFile {
                 }))
             });
         }
-        if let Some(name) = fork_as_path(call, self.fork.as_ref(), Some(&self.path))? {
-            return Err(is_a_fork(&name));
-        }
-        let fork = call.fork(self.fork)?;
+        let fork = fork_of(call, self.fork, Some(&self.path))?;
         let path = call.path(&fork, &self.path)?;
         let options = PutOptions {
             parents: self.parents,
@@ -199,7 +196,7 @@ impl Operation for MovePath {
 
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure> {
         if self.agent.is_agents() {
-            let effect = Effect::TakesAway(&self.from);
+            let effect = Effect::Unlink(&self.from);
             return with_tools(call, self.fork, &self.agent, effect, |tools| {
                 let (from, to) = (self.from.to_bytes(), self.to.to_bytes());
                 let moved = tools.router.move_file(call.by(), &from, &to)?;
@@ -293,7 +290,7 @@ impl Operation for RemovePaths {
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure> {
         if self.agent.is_agents() {
             let path = only(&self.paths)?;
-            let effect = Effect::TakesAway(path);
+            let effect = Effect::Unlink(path);
             return with_tools(call, self.fork, &self.agent, effect, |tools| {
                 let deleted = tools.router.delete_file(call.by(), &path.to_bytes())?;
                 Ok(routed(deleted, |route, path| ToolDeleted {

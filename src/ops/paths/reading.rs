@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{fork_as_path, is_a_fork, node_line, only, with_workspace};
+use super::{fork_of, node_line, only, with_workspace};
 use crate::agents::{AgentOptions, Effect, routed, with_tools};
 use crate::failure::Failure;
 use crate::operation::{Call, Operation, path_parser};
@@ -113,7 +113,7 @@ impl Operation for ListDirectory {
 
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure> {
         if self.agent.is_agents() {
-            return with_tools(call, self.fork, &self.agent, Effect::Looks, |tools| {
+            return with_tools(call, self.fork, &self.agent, Effect::Read, |tools| {
                 let listed = tools
                     .router
                     .list_directory(&self.path.to_bytes(), self.deep)?;
@@ -124,10 +124,7 @@ impl Operation for ListDirectory {
                 }))
             });
         }
-        if let Some(name) = fork_as_path(call, self.fork.as_ref(), Some(&self.path))? {
-            return Err(is_a_fork(&name));
-        }
-        let fork = call.fork(self.fork)?;
+        let fork = fork_of(call, self.fork, Some(&self.path))?;
         let path = call.path(&fork, &self.path)?;
         let nodes = with_workspace(call.daemon, &fork, |workspace| {
             Ok(if self.deep {
@@ -197,7 +194,7 @@ impl Operation for ReadFiles {
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure> {
         if self.agent.is_agents() {
             let path = only(&self.paths)?;
-            return with_tools(call, self.fork, &self.agent, Effect::Looks, |tools| {
+            return with_tools(call, self.fork, &self.agent, Effect::Read, |tools| {
                 let mut content = Outgoing::new(call.daemon.store.dir());
                 let mut add = |bytes: &[u8]| content.add(bytes);
                 let read = tools
@@ -211,11 +208,7 @@ impl Operation for ReadFiles {
                 }))
             });
         }
-        let first = self.paths.first();
-        if let Some(name) = fork_as_path(call, self.fork.as_ref(), first)? {
-            return Err(is_a_fork(&name));
-        }
-        let fork = call.fork(self.fork)?;
+        let fork = fork_of(call, self.fork, self.paths.first())?;
         let paths = call.paths(&fork, &self.paths)?;
         let mut contents = Outgoing::new(call.daemon.store.dir());
         let mut files = Vec::with_capacity(paths.len());
