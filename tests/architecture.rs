@@ -20,7 +20,7 @@ const PARTS: [&[&str]; 14] = [
     &["ops"],
     &["fuse", "tools"],
     &["change"],
-    &["store"],
+    &["store", "dotgit"],
     &["workspace"],
     &["layer", "merge"],
     &["git"],

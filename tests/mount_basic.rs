@@ -384,7 +384,13 @@ fn permissions_hold_for_those_who_are_not_root() {
             transport: transport(),
             guarded: false,
         };
-        FuseMount::start(Arc::clone(fork.workspace()), &options, Box::new(|| {})).unwrap()
+        FuseMount::start(
+            Arc::clone(fork.workspace()),
+            None,
+            &options,
+            Box::new(|| {}),
+        )
+        .unwrap()
     };
 
     if is_root {
@@ -675,7 +681,7 @@ fn unmounting_from_outside_ends_the_session_and_frees_the_place() {
     for round in 0..3 {
         let (tell, ended) = channel();
         let told = Box::new(move || tell.send(()).unwrap());
-        let mount = FuseMount::start(Arc::clone(fork.workspace()), &options, told).unwrap();
+        let mount = FuseMount::start(Arc::clone(fork.workspace()), None, &options, told).unwrap();
         let table = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(
             table.contains("tine:one ") && table.contains(" fuse.tine rw,nosuid,nodev"),

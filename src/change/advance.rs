@@ -138,16 +138,17 @@ impl Step {
             });
         }
         let mut is_new = false;
+        let refs = repository.refs_at(fork.worktree.git_dir());
         if let (Some(branch), Some(reflog)) = (&switch.to, &switch.begins)
             // An existing branch was made by a process that died.
-            && repository.branch(branch)? != Some(self.to)
+            && refs.branch(branch)? != Some(self.to)
         {
-            repository.create_branch(branch, self.to, reflog)?;
+            refs.create_branch(branch, self.to, reflog)?;
             is_new = true;
         }
         let moved = repository.switch_head(&fork.worktree, &head, switch.to.as_deref(), self.to);
         if let (Err(_), true, Some(branch)) = (&moved, is_new, &switch.to)
-            && let Err(error) = repository.delete_branch(branch, self.to)
+            && let Err(error) = refs.delete_branch(branch, self.to)
         {
             log::warn!("the branch {branch} stays: {error}");
         }

@@ -89,7 +89,7 @@ impl<'s> BranchUsage<'s> {
         repository: &'s Repository,
     ) -> Result<BranchUsage<'s>, ChangeError> {
         let records = store.records().0;
-        let mut checkouts = repository.checkouts()?;
+        let mut checkouts = store.checkouts_with(&records)?;
         assume_branches(&mut checkouts, &records);
         Ok(BranchUsage {
             store,
@@ -148,10 +148,7 @@ impl<'s> BranchUsage<'s> {
     }
 
     fn holder_at(&self, checkout: &Checkout) -> Holder {
-        let is_its = |record: &&ForkRecord| {
-            checkout.git_dir.file_name().and_then(|id| id.to_str()) == Some(&record.worktree_id)
-                && checkout.git_dir != self.repository.common_dir()
-        };
+        let is_its = |record: &&ForkRecord| record.has_git_dir(&checkout.git_dir);
         let dir = checkout.dir.clone();
         match self.records.iter().find(is_its) {
             Some(record) => Holder::Fork(record.name.clone(), dir),

@@ -35,12 +35,23 @@ pub fn plan(
     head: &Head,
     options: &SwitchOptions<'_>,
 ) -> Result<(Step, Vec<Change>), ChangeError> {
-    let to = match &options.begins {
+    let refs = repository.refs_at(fork.worktree.git_dir());
+    let mut begins = options.begins.clone();
+    let to = match &begins {
         Some((commit_id, _)) => {
-            repository.check_branch_is_free(options.branch)?;
+            refs.check_branch_is_free(options.branch)?;
             *commit_id
         }
-        None => branches::existing(repository, options.branch)?,
+        None => match refs.branch(options.branch)? {
+            Some(commit_id) => commit_id,
+            None => {
+                let commit_id = branches::existing(repository, options.branch)?;
+                // The fork gets a branch of its own where the main repository's is now.
+                let reflog = format!("branch: Created from {}", options.branch);
+                begins = fork.worktree.is_own().then_some((commit_id, reflog));
+                commit_id
+            }
+        },
     };
     let mut step = Step {
         from: head.commit_id(),
@@ -49,7 +60,7 @@ pub fn plan(
         switch: Some(SwitchMove {
             from: head.short_branch().map(str::to_owned),
             to: Some(options.branch.to_owned()),
-            begins: options.begins.as_ref().map(|(_, reflog)| reflog.clone()),
+            begins: begins.map(|(_, reflog)| reflog),
         }),
         index: None,
         reflog: by.command.to_owned(),

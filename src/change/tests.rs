@@ -19,7 +19,7 @@ use tine_attr::{Attr, FileKind, Ino};
 use tine_git::testing::TestRepository;
 use tine_git::{GitError, Identity, ObjectId, Repository, TreeEntryKind, program};
 use tine_path::{EntryName, RepoPath};
-use tine_store::{Fork, ForkName, ForkOptions, MountSettings, Store, UnmountPolicy};
+use tine_store::{Fork, ForkName, ForkOptions, GitKind, MountSettings, Store, UnmountPolicy};
 use tine_workspace::{Caller, FsError, RenameMode, SetAttr};
 
 mod changesets;
@@ -77,6 +77,8 @@ impl Fixture {
             state: None,
             branch: None,
             detached: false,
+            git_kind: GitKind::default(),
+            follow: false,
             mount_dir: repository.dir().join("../forks/demo"),
             mounted: false,
             settings: MountSettings::default(),

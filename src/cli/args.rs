@@ -60,6 +60,7 @@ pub(super) enum Verb {
     Unmount(unmount::Unmount),
     #[command(aliases = ["remove", "del"])]
     Delete(ops::Delete),
+    Convert(ops::Convert),
     Exec(exec::Exec),
     #[command(aliases = ["sh"])]
     Shell(shell::Shell),

@@ -35,6 +35,7 @@ mod completing;
 mod completions;
 mod contents;
 mod context;
+mod convert;
 mod daemon;
 mod delete;
 mod diff;
@@ -165,6 +166,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Mount(verb) => mount::run(verb, &context),
         Verb::Unmount(verb) => unmount::run(verb, &context),
         Verb::Delete(verb) => delete::run(verb, &context),
+        Verb::Convert(verb) => shown::run(verb, &context),
         Verb::Exec(verb) => exec::run(verb, &context),
         Verb::Mcp(verb) => mcp::run(verb, &context),
         Verb::Shell(verb) => shell::run(verb, &context),

@@ -7,6 +7,7 @@
 //! <backstage>/<repo>/.git         the common git directory: a bind mount
 //! <backstage>/<repo>/<name>       symlinks to the names at the fork's root (1)
 //! <backstage>/<name>              symlinks to the names beside the main checkout (1)
+//! <fork>/.git/tine/fork           a file that names <backstage>/<repo>/.git, for a repository of its own
 //! <any worktree or submodule>/.git
 //!                                 a file that names its directory in <backstage>/<repo>/.git
 //! …/.git/worktrees/<id>/gitdir    of the fork: a copy, because git may write its path there
@@ -17,7 +18,7 @@
 //!
 //! The backstage is a file system in memory, mounted over an empty directory beside the main
 //! checkout. It is necessary because the fork at the main checkout's path hides the common git
-//! directory: the fork's `.git` is a file, and a directory cannot be mounted over a file.
+//! directory, and a directory cannot be mounted over the `.git` file of a linked worktree.
 //!
 //! tine's own commands detect the namespace with [`AtOrigin::of`]. They send the daemon paths as
 //! they are outside. They start no daemon, because no process outside would see its mounts.
@@ -29,11 +30,12 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::place::Place;
-use tine_git::{LinkedWorktree, Repository};
+use tine_git::own::IDENTITY_NAME;
+use tine_git::{Repository, Worktree};
 use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure};
-use tine_store::VisiblePath;
 use tine_store::{BACKSTAGE_NAME, default_mount_root};
+use tine_store::{ForkName, VisiblePath};
 use tine_sys::{namespace, process};
 
 /// Configuration key: true to show forks at the main checkout's path.
@@ -297,10 +299,10 @@ pub fn enter(place: &Place, fork: &ForkInfo, checkout_dir: &Path) -> Result<(), 
         checkout_dir: checkout_dir.to_owned(),
         mount_dir: fork.mount_dir.clone(),
     };
-    let dot_gits = LinkedWorktree::dot_gits(common_dir)?;
+    let dot_gits = Worktree::dot_gits(common_dir)?;
     let backstage = make_backstage(&at_origin)?;
     namespace::enter_private_mounts().map_err(|error| not_permitted(&error))?;
-    set_up(&at_origin, &backstage, &dot_gits)
+    set_up(&at_origin, &backstage, &dot_gits, &fork.name)
 }
 
 /// Returns the directory under `checkout_dir` that corresponds to `cwd`.
@@ -321,11 +323,12 @@ pub fn dir_in_fork(cwd: &Path, fork: &ForkInfo, checkout_dir: &Path) -> PathBuf 
 /// Makes the mounts of the namespace, which the process has entered.
 ///
 /// `dot_gits` are the `.git` files of worktrees and submodules, each with its git directory
-/// relative to the common git directory.
+/// relative to the common git directory. `fork` is the name of the fork.
 fn set_up(
     at_origin: &AtOrigin,
     backstage: &Path,
     dot_gits: &[(PathBuf, PathBuf)],
+    fork: &ForkName,
 ) -> Result<(), Failure> {
     namespace::mount_memory(backstage).map_err(failed("mount a file system at", backstage))?;
     let like_checkout = backstage.join(
@@ -365,7 +368,18 @@ fn set_up(
             )?;
         }
     }
-    // The bind mount includes the file that is mounted over the fork's `.git`.
+    // A git directory of the fork's own says where the main repository is.
+    let identity = at_origin.mount_dir.join(".git").join(IDENTITY_NAME);
+    if identity.is_file() {
+        let lines = [
+            git_dir.as_os_str().as_bytes(),
+            b"\n",
+            fork.as_str().as_bytes(),
+            b"\n",
+        ];
+        bind(&write(&lines)?, &identity)?;
+    }
+    // The bind mount includes the files that are mounted over the fork's.
     bind(&at_origin.mount_dir, &at_origin.checkout_dir)?;
     if at_origin.common_dir.parent() == Some(&at_origin.checkout_dir) {
         link_names(&at_origin.checkout_dir, &like_checkout)?;

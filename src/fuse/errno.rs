@@ -26,8 +26,19 @@ macro_rules! errnos {
 }
 
 errnos! {
-    E2BIG EACCES EAGAIN EDQUOT EEXIST EFBIG EINVAL EIO EISDIR ELOOP EMLINK ENAMETOOLONG ENODATA ENOENT ENOMEM ENOSPC
+    E2BIG EACCES EAGAIN EBUSY EDQUOT EEXIST EFBIG EINVAL EIO EISDIR ELOOP EMLINK ENAMETOOLONG ENODATA ENOENT ENOMEM ENOSPC
     ENOSYS ENOTDIR ENOTEMPTY ENOTTY ENXIO EOPNOTSUPP EOVERFLOW EPERM ERANGE EROFS ESTALE EXDEV
+}
+
+/// Returns the errno of a failed call on the host.
+///
+/// The mount shows the file itself.
+pub(super) fn of_host(error: &io::Error) -> Errno {
+    match error.raw_os_error() {
+        // The kernel would then refuse this kind of request for all files of the mount.
+        None | Some(libc::ENOSYS) => Errno::EIO,
+        Some(code) => Errno(code),
+    }
 }
 
 /// Returns the errno for a failed file operation.

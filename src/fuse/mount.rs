@@ -31,7 +31,7 @@ use super::counters::{Counters, Traffic};
 use super::device;
 use super::error::MountError;
 use super::negotiate::READ_AHEAD;
-use super::notifier::NotifierThread;
+use super::notifier::{Invalidate, NotifierThread};
 use super::operations::Operations;
 use super::place::{self, FS_TYPE, MountedAt};
 use super::priming::PrimingFile;
@@ -39,10 +39,11 @@ use super::replay::Replay;
 use super::replayer::Replayer;
 use super::ring::{Failed, Rings};
 use super::transport::{self, RingOptions, Transport, TransportChoice};
+use tine_dotgit::GitDirectory;
 use tine_store::MountSettings;
 use tine_sys::mount as sys;
 use tine_sys::process::{self, effective_gid, effective_uid};
-use tine_workspace::Workspace;
+use tine_workspace::{Invalidation, Workspace};
 
 pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};
@@ -87,6 +88,8 @@ struct Shared {
 }
 
 struct State {
+    /// Sends invalidations to the kernel, while the session lives.
+    invalidate: Option<Invalidate>,
     /// True once the session has ended.
     over: bool,
     /// Callback; set once the mount has started, taken when it is called.
@@ -125,6 +128,8 @@ pub struct FuseMount {
 impl FuseMount {
     /// Mounts `workspace` and serves it from threads of this process.
     ///
+    /// If the fork has a git directory of its own, `git_dir` is shown as `.git`.
+    ///
     /// Creates the directory if it is missing. Blocks until the mount is ready: the kernel has got
     /// an answer to its first `open`.
     ///
@@ -137,6 +142,7 @@ impl FuseMount {
     /// other variants if mounting or the first requests fail; the mount is then undone.
     pub fn start(
         workspace: Arc<Workspace>,
+        git_dir: Option<Arc<GitDirectory>>,
         options: &MountOptions,
         ended: Ended,
     ) -> Result<FuseMount, MountError> {
@@ -150,6 +156,7 @@ impl FuseMount {
             priming.clone(),
             replay.clone(),
             options.settings.overlay_buffers,
+            git_dir,
         );
         let operations = Arc::new(operations);
         let ring_options = transport::ring_options(options, &operations)?;
@@ -181,6 +188,19 @@ impl FuseMount {
     /// the mount is not guarded.
     pub fn take_mount_point(&self) -> Option<MountPoint> {
         self.mount_point.lock().take()
+    }
+
+    /// Makes the kernel forget what it has cached, and waits for it.
+    ///
+    /// For changes that did not come through the mount.
+    pub fn invalidate(&self, invalidations: Vec<Invalidation>) {
+        if invalidations.is_empty() {
+            return;
+        }
+        let invalidate = self.shared.state.lock().invalidate.clone();
+        if let Some(invalidate) = invalidate {
+            invalidate(invalidations);
+        }
     }
 
     /// Returns the transport in use.
@@ -271,6 +291,7 @@ pub(super) fn serve<F: Filesystem>(
     };
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
+            invalidate: None,
             over: false,
             ended: None,
         }),
@@ -383,6 +404,7 @@ impl FuseMount {
                     );
                     workspace.set_listener(Some(replayer.listener()));
                 }
+                shared.state.lock().invalidate = Some(notifier_thread.invalidate());
                 let mut lives_on = false;
                 if let Err(error) = session.run() {
                     // A thread of the session died. The others may live, and with them the
@@ -396,6 +418,7 @@ impl FuseMount {
                 if let Some(rings) = rings {
                     rings.end(lives_on);
                 }
+                shared.state.lock().invalidate = None;
                 notifier_thread.stop();
                 if let Some(NotifiedWorkspace { workspace, .. }) = notified {
                     workspace.set_listener(None);

@@ -10,6 +10,7 @@
 
 mod attributes;
 mod contents;
+mod dot_git;
 mod names;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +28,7 @@ use super::overlay::Overlay;
 use super::priming::PrimingFile;
 use super::replay::{Act, Replay, Unacknowledged};
 use tine_attr::{Attr, Ino};
+use tine_dotgit::GitDirectory;
 use tine_git::nonblocking;
 use tine_workspace::{Caller, FsError, Workspace, is_text_node};
 
@@ -105,6 +107,8 @@ pub(super) struct Operations {
     generations: Generations,
     /// State for unsaved text, on a mount that shows it.
     overlay: Option<Overlay>,
+    /// The fork's own git directory, if it has one.
+    git_dir: Option<Arc<GitDirectory>>,
 }
 
 impl Operations {
@@ -114,6 +118,7 @@ impl Operations {
         priming: PrimingFile,
         replay: Arc<Replay>,
         shows_texts: bool,
+        git_dir: Option<Arc<GitDirectory>>,
     ) -> Operations {
         Operations {
             workspace,
@@ -122,6 +127,7 @@ impl Operations {
             replay,
             generations: Generations::default(),
             overlay: shows_texts.then(Overlay::default),
+            git_dir,
         }
     }
 

@@ -12,7 +12,7 @@ use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
 use gix::refs::{FullName, Target};
 
 use super::refs::{branch_ref, read_if_there, reflog_message};
-use super::{GitError, Head, LinkedWorktree, ObjectId, Repository, program};
+use super::{GitError, Head, ObjectId, Repository, Worktree, program};
 use tine_sys::pause;
 
 /// A branch that another worktree or command moved under its worktree.
@@ -49,7 +49,7 @@ impl Repository {
     /// Fails if HEAD or its reflog cannot be read.
     pub fn gone_branch(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         made_on: &str,
     ) -> Result<Option<GoneBranch>, GitError> {
         let head = self.head_of(worktree.git_dir())?;
@@ -77,7 +77,7 @@ impl Repository {
     /// Fails as [`Repository::moved_under`].
     pub fn head_left_at(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         fork: &str,
         made_on: &str,
     ) -> Result<Option<ObjectId>, GitError> {
@@ -99,10 +99,14 @@ impl Repository {
     /// Fails if HEAD, a reflog or the kept ref cannot be read.
     pub fn moved_under(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         fork: &str,
         made_on: &str,
     ) -> Result<Option<MovedUnder>, GitError> {
+        if worktree.is_own() {
+            // Nobody else moves its branches.
+            return Ok(None);
+        }
         let head = self.head_of(worktree.git_dir())?;
         let (Some(branch), Some(now)) = (head.short_branch(), head.commit_id()) else {
             return Ok(None);
@@ -275,7 +279,7 @@ impl Repository {
     /// `now` and that the index has in another version was changed since.
     fn index_lacks(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         left_at: ObjectId,
         now: ObjectId,
     ) -> Result<bool, GitError> {
@@ -311,7 +315,7 @@ impl Repository {
     /// [`GitError::RefLocked`]. In both cases nothing has changed.
     pub fn switch_head(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         from: &Head,
         to: Option<&str>,
         commit_id: ObjectId,
@@ -319,8 +323,9 @@ impl Repository {
         if self.head_of(worktree.git_dir())? != *from {
             return Err(moved("HEAD"));
         }
+        let refs = self.refs_at(worktree.git_dir());
         let new = match to {
-            Some(branch) if self.branch(branch)? != Some(commit_id) => return Err(moved(branch)),
+            Some(branch) if refs.branch(branch)? != Some(commit_id) => return Err(moved(branch)),
             Some(branch) => Target::Symbolic(branch_ref(branch)?),
             None => Target::Object(commit_id),
         };
@@ -369,7 +374,7 @@ impl Repository {
     /// [`GitError::Io`] if the reflog cannot be read or written.
     pub fn finish_switch(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         from: (Option<&str>, Option<ObjectId>),
         to: (Option<&str>, ObjectId),
     ) -> Result<(), GitError> {
@@ -394,7 +399,7 @@ impl Repository {
     /// [`GitError::Io`] if the reflog cannot be read or written.
     pub fn finish_advance(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         from: Option<ObjectId>,
         to: ObjectId,
         reflog: &str,
@@ -412,7 +417,7 @@ impl Repository {
 
     fn log_switch(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         from: (Option<&str>, Option<ObjectId>),
         to: (Option<&str>, ObjectId),
     ) -> Result<(), GitError> {

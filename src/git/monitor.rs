@@ -14,7 +14,7 @@ use std::path::Path;
 
 use super::refs::read_if_there;
 use super::worktree::registered_git_dirs;
-use super::{GitError, LinkedWorktree, Repository, program};
+use super::{GitError, Repository, Worktree, program};
 
 /// Name of the worktree's own configuration file in its private directory.
 pub(super) const CONFIG_NAME: &str = "config.worktree";
@@ -62,7 +62,7 @@ pub fn monitor_command(words: &[&OsStr]) -> Option<Vec<u8>> {
     Some(command)
 }
 
-impl LinkedWorktree {
+impl Worktree {
     /// Makes git in this worktree ask `command` for changes.
     ///
     /// It overrides what is configured for all worktrees. The repository's configuration gets
@@ -87,7 +87,7 @@ impl LinkedWorktree {
         Ok(true)
     }
 
-    /// Updates a command that [`LinkedWorktree::set_monitor`] set earlier.
+    /// Updates a command that [`Worktree::set_monitor`] set earlier.
     ///
     /// The program or the repository may have moved. Settings that another program made or removed
     /// stay.

@@ -156,6 +156,9 @@ impl Repository {
         };
         let common_dir = self.common_dir().to_owned();
         match git_dir {
+            Some(git_dir) if self.is_own_git_dir(git_dir) => {
+                Store::at_opts(git_dir.to_owned(), self.hash_kind(), options)
+            }
             Some(git_dir) => Store::for_linked_worktree_opts(
                 git_dir.to_owned(),
                 common_dir,

@@ -23,6 +23,7 @@ use self::open::{
 };
 use super::GitError;
 use super::objects::{Protection, TreeCache};
+use super::own::behind_mount;
 
 /// A git repository, shared by all threads. Cloning is cheap.
 #[derive(Clone)]
@@ -74,6 +75,10 @@ impl Repository {
     /// Fails as [`Repository::discover`].
     pub fn discover_worktree(dir: &Path) -> Result<(Repository, PathBuf), GitError> {
         let (git_dir, work_dir) = upwards(dir)?;
+        if let Some((common_dir, git_dir)) = behind_mount(&git_dir) {
+            let repository = Repository::open_at(&common_dir, None, None)?;
+            return Ok((repository, canonical(git_dir)?));
+        }
         let is_linked = git_dir.join("commondir").exists();
         let common_dir = common_dir_of(&git_dir)?;
         let repository = Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked), None)?;
@@ -87,7 +92,8 @@ impl Repository {
     /// # Errors
     /// [`GitError::NotARepository`], or [`GitError::Io`] if a directory cannot be read.
     pub fn git_dir_at(dir: &Path) -> Result<PathBuf, GitError> {
-        canonical(upwards(dir)?.0)
+        let git_dir = upwards(dir)?.0;
+        canonical(behind_mount(&git_dir).map_or(git_dir, |(_, own)| own))
     }
 
     /// Opens the repository whose common directory is `common_dir`.
@@ -153,6 +159,33 @@ impl Repository {
                 is_fresh: earlier.is_some(),
             }),
         })
+    }
+
+    /// Returns a repository with the refs in `dir`.
+    ///
+    /// Objects and configuration are those of `self`.
+    pub(super) fn with_refs_in(&self, dir: &Path) -> Repository {
+        let mut shared = self.inner.shared.read().clone();
+        let options = gix::refs::store::init::Options {
+            write_reflog: shared.refs.write_reflog,
+            ..Default::default()
+        };
+        shared.refs = gix::refs::file::Store::at_opts(dir.to_owned(), self.hash_kind(), options);
+        Repository {
+            inner: Arc::new(Inner {
+                shared: RwLock::new(shared),
+                generation: AtomicU64::new(0),
+                hash_kind: self.inner.hash_kind,
+                common_dir: dir.to_owned(),
+                checkout_dir: dir.to_owned(),
+                promisor_remote: self.inner.promisor_remote.clone(),
+                protection: self.inner.protection,
+                fetching: Mutex::new(()),
+                trees: self.inner.trees.clone(),
+                // The configuration in `dir` must never be read.
+                is_fresh: true,
+            }),
+        }
     }
 
     /// Returns the absolute common directory (`git rev-parse --git-common-dir`).

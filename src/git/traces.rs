@@ -1,7 +1,7 @@
 //! Traces of tine in a repository outside its store, for their removal.
 //!
 //! They are refs under `refs/tine/`, settings, and the extension that
-//! [`set_monitor`](super::LinkedWorktree::set_monitor) enables.
+//! [`set_monitor`](super::Worktree::set_monitor) enables.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,9 @@
-//! Linked worktrees: each fork is one for git.
+//! Worktrees of forks, for git.
 //!
+//! A fork is a linked worktree of the main repository, or has a git directory of its own
+//! ([`crate::own`]). Both have HEAD, index and logs in a directory of the host.
+//!
+//! For a linked worktree,
 //! `worktrees/<id>/` in the common directory contains HEAD, index, logs, `gitdir` (the path of the
 //! checkout's `.git` file) and `locked`, which blocks `git worktree prune` and `remove`. The
 //! registration is written here file by file, in git's layout (`gitrepository-layout(5)`). The git
@@ -16,16 +20,21 @@ use std::path::{Path, PathBuf};
 
 pub use self::checkouts::Checkout;
 pub use self::registration::remove_unfinished;
+pub(crate) use self::registration::{gitdir_content, head_content};
 use super::refs::read_if_there;
 use super::{GitError, ObjectId, Repository};
 use tine_path::EntryName;
 use tine_sys::file;
 
-/// A registered linked worktree.
+/// File of a fork's own git directory that names the checkout's `.git`.
+pub(super) const OWN_GITDIR: &str = "tine/gitdir";
+
+/// The worktree of a fork.
 #[derive(Debug, Clone)]
-pub struct LinkedWorktree {
-    id: String,
-    /// Absolute path of `<common-dir>/worktrees/<id>`.
+pub struct Worktree {
+    /// Name in `worktrees/`; `None` for a repository of its own.
+    id: Option<String>,
+    /// Absolute path of `<common-dir>/worktrees/<id>`, or of the fork's own git directory.
     git_dir: PathBuf,
 }
 
@@ -38,12 +47,12 @@ pub enum OwnObject {
     Ref,
 }
 
-impl LinkedWorktree {
+impl Worktree {
     /// Opens the worktree registered as `id`.
     ///
     /// # Errors
     /// [`GitError::Io`] if it does not exist or is not complete.
-    pub fn open(repository: &Repository, id: &str) -> Result<LinkedWorktree, GitError> {
+    pub fn open(repository: &Repository, id: &str) -> Result<Worktree, GitError> {
         EntryName::new(id).map_err(GitError::library("open the worktree"))?;
         let git_dir = repository.common_dir().join("worktrees").join(id);
         for name in ["HEAD", "commondir", "gitdir"] {
@@ -52,10 +61,29 @@ impl LinkedWorktree {
                 .and_then(|_| file::check_regular(&path))
                 .map_err(GitError::io("open", &path))?;
         }
-        Ok(LinkedWorktree {
-            id: id.to_owned(),
+        Ok(Worktree {
+            id: Some(id.to_owned()),
             git_dir,
         })
+    }
+
+    /// Opens the fork's own git directory `git_dir`.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if it does not exist or is not complete.
+    pub fn open_own(git_dir: PathBuf) -> Result<Worktree, GitError> {
+        for name in ["HEAD", OWN_GITDIR] {
+            let path = git_dir.join(name);
+            fs::symlink_metadata(&path)
+                .and_then(|_| file::check_regular(&path))
+                .map_err(GitError::io("open", &path))?;
+        }
+        Ok(Worktree { id: None, git_dir })
+    }
+
+    /// Returns whether the fork has a git directory of its own.
+    pub fn is_own(&self) -> bool {
+        self.id.is_none()
     }
 
     /// Lists the `.git` files of all registered worktrees and their submodules.
@@ -85,9 +113,9 @@ impl LinkedWorktree {
         id.starts_with(&id_stem(name))
     }
 
-    /// Returns the id: its directory's name in `worktrees/`.
-    pub fn id(&self) -> &str {
-        &self.id
+    /// Returns the id of a linked worktree: its directory's name in `worktrees/`.
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
     }
 
     /// Returns the absolute private git directory.
@@ -100,12 +128,20 @@ impl LinkedWorktree {
         self.git_dir.join("index")
     }
 
-    /// Returns the directory where git expects the checkout.
+    /// Returns the directory of the checkout.
     ///
     /// # Errors
     /// [`GitError::Io`] if `gitdir` cannot be read.
     pub fn checkout_dir(&self) -> Result<PathBuf, GitError> {
-        registered_checkout_dir(&self.git_dir)
+        checkout_dir_in(&self.git_dir, &self.gitdir_path())
+    }
+
+    /// Returns the path of the file that names the checkout.
+    fn gitdir_path(&self) -> PathBuf {
+        match self.id {
+            Some(_) => self.git_dir.join("gitdir"),
+            None => self.git_dir.join(OWN_GITDIR),
+        }
     }
 
     /// Returns the content of the `.git` file at the checkout's root.
@@ -268,8 +304,12 @@ pub(super) fn registered_git_dirs(common_dir: &Path) -> Result<Vec<PathBuf>, Git
 
 /// Returns the checkout directory of the worktree with `git_dir`.
 pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitError> {
-    let path = git_dir.join("gitdir");
-    let content = file::read(&path).map_err(GitError::io("read", &path))?;
+    checkout_dir_in(git_dir, &git_dir.join("gitdir"))
+}
+
+/// Returns the checkout directory that the file `path` of `git_dir` names.
+fn checkout_dir_in(git_dir: &Path, path: &Path) -> Result<PathBuf, GitError> {
+    let content = file::read(path).map_err(GitError::io("read", path))?;
     // With `worktree.useRelativePaths` it is relative to the private directory.
     let dot_git = git_dir.join(OsStr::from_bytes(content.trim_ascii_end()));
     let checkout_dir = match dot_git.file_name() {

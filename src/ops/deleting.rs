@@ -23,7 +23,7 @@ use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
 use tine_change::superseded::superseded;
 use tine_change::{ChangeError, branches};
 use tine_fuse::UnmountMode;
-use tine_git::{Head, Identity, LinkedWorktree, ObjectId, Repository};
+use tine_git::{Head, Identity, ObjectId, Repository};
 use tine_store::{Fork, ForkName, ForkRecord, SnapshotReason, StoreError, Traces};
 use tine_store::{LeaseKey, own_branch};
 
@@ -449,7 +449,7 @@ fn keep(
         Uncommitted::NoRoom => kept.no_room = true,
         Uncommitted::Failed(failure) => kept.lose(UNCOMMITTED, &failure),
     }
-    let worktree = LinkedWorktree::open(repository, &record.worktree_id).ok();
+    let worktree = record.open_worktree(repository).ok();
     let head = worktree
         .as_ref()
         .map(|worktree| repository.head_of(worktree.git_dir()));

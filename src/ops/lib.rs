@@ -5,6 +5,7 @@
 mod agents;
 mod branches;
 pub mod buffers;
+mod converting;
 mod deleting;
 mod forks;
 mod handoffs;
@@ -41,6 +42,7 @@ pub use tine_failure as failure;
 pub use agents::{AgentOptions, EditFile, MergeBuffer, SearchFiles, ShowContext};
 pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, SwitchBranch};
 pub use buffers::Editor;
+pub use converting::{Convert, Converted};
 pub use deleting::Delete;
 pub use failure::{ErrorCode, ExitCode, Failure};
 pub use forks::{FindFork, FoundFork, ListForks, MarkStraysReported, ShowFork};

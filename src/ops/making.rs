@@ -20,8 +20,8 @@ use tine_fuse::UnmountMode;
 use tine_git::Repository;
 use tine_path::text::optional_host_path;
 use tine_store::{
-    ForkName, ForkOptions, ForkState, MountProfile, MountRequest, MountSettings, ParentOptions,
-    SnapshotEvery, StoreError, Traces, UnmountPolicy, VisiblePath,
+    ForkName, ForkOptions, ForkState, GitKind, MountProfile, MountRequest, MountSettings,
+    ParentOptions, SnapshotEvery, StoreError, Traces, UnmountPolicy, VisiblePath,
 };
 use tine_store::{LeaseKey, own_branch};
 use tine_sys::file::is_same_file;
@@ -156,6 +156,20 @@ pub struct NewOptions {
     #[arg(short, long, value_name = "BRANCH")]
     #[serde(default)]
     pub branch: Option<String>,
+
+    /// Have the main repository's branch of --branch follow what is committed in the fork, where
+    /// the fork is a repository of its own and the branch was there before
+    #[arg(long, requires = "branch")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub follow: bool,
+
+    /// What git finds in the fork: a repository of its own, or a linked worktree [default: as the
+    /// fork that it begins as, or what tine.git says, or linked]
+    #[arg(long, value_enum, value_name = "KIND")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub git: Option<GitKind>,
 
     /// Where to mount; an empty or missing directory [default: <repository>.forks/NAME]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -373,9 +387,12 @@ pub(crate) fn make(
     })?;
     let branch_existed = repository.branch(&branch)?.is_some();
     // Inherited build output contains the path at which the parent was seen.
-    let at_origin = match &parent {
-        Some(parent) => daemon.store.record(&parent.name)?.settings.at_origin,
-        None => None,
+    let (at_origin, kind_of_parent) = match &parent {
+        Some(parent) => {
+            let record = daemon.store.record(&parent.name)?;
+            (record.settings.at_origin, Some(record.git_kind))
+        }
+        None => (None, None),
     };
     let settings = MountSettings {
         at_origin,
@@ -390,6 +407,11 @@ pub(crate) fn make(
         state: take_up.clone(),
         branch: asked_branch,
         detached: request.detached,
+        git_kind: match request.options.git.or(kind_of_parent) {
+            Some(kind) => kind,
+            None => place::git_kind(&repository)?,
+        },
+        follow: request.options.follow,
         mount_dir: dir.clone(),
         // If the daemon dies before the mount, the next daemon mounts it.
         mounted: !request.no_mount,
@@ -463,6 +485,9 @@ fn parse_parent(text: &str) -> Result<(ForkName, Option<ForkName>), Failure> {
 
 /// Checks that `git_dir` belongs to a worktree of this repository.
 fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure> {
+    if tine_git::own::is_in_store(repository.common_dir(), git_dir) {
+        return Ok(());
+    }
     let common_dir = repository.common_dir();
     let found = git_dir
         .canonicalize()

@@ -14,7 +14,7 @@ use super::state::slots::{Daemon, ForkGuard};
 use tine_git::{Repository, monitor};
 use tine_path::text::{PathText, host_path};
 use tine_store::{Fork, ForkName};
-use tine_workspace::Changed;
+use tine_workspace::{Changed, Workspace};
 
 /// Command that git runs, hidden from users.
 pub const COMMAND: &str = "fsmonitor";
@@ -67,6 +67,22 @@ impl Operation for AskChanged {
     }
 }
 
+/// Returns git's answer for a token: the next token and the changed paths.
+pub(crate) fn answer(workspace: &Workspace, token: &str) -> Option<Vec<u8>> {
+    let (token, changed) = workspace.changed_since(token).ok()?;
+    let mut answer = token.into_bytes();
+    answer.push(0);
+    let paths = match changed {
+        Changed::Everything => vec![EVERYTHING.to_vec()],
+        Changed::Paths(paths) => paths.iter().map(|path| path.to_vec()).collect(),
+    };
+    for path in paths {
+        answer.extend_from_slice(&path);
+        answer.push(0);
+    }
+    Some(answer)
+}
+
 /// Configures git to run the query in a new fork.
 ///
 /// If this fails, git looks at every file, and the failure is only logged.
@@ -78,7 +94,10 @@ pub fn set_up(guard: &ForkGuard<'_>, repository: &Repository) {
         return;
     };
     let set = guard.record().and_then(|record| {
-        let worktree = tine_git::LinkedWorktree::open(repository, &record.worktree_id)?;
+        let worktree = record.open_worktree(repository)?;
+        if worktree.is_own() {
+            return Ok(true);
+        }
         Ok(worktree.set_monitor(repository, &command)?)
     });
     match set {

@@ -19,6 +19,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<Delete>(),
     Entry::of::<Mount>(),
     Entry::of::<Unmount>(),
+    Entry::of::<Convert>(),
     Entry::of::<TakeSnapshot>(),
     Entry::of::<ListSnapshots>(),
     Entry::of::<DeleteSnapshot>(),

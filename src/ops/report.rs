@@ -6,9 +6,10 @@ use super::protocol::{
 };
 use super::state::slots::{Daemon, Slot};
 use super::state::strays::{self, UnreportedStrays};
+use super::state::taking;
 use tine_change::fork_point::fork_point;
 use tine_change::{Change, Side};
-use tine_git::{CommitInfo, LinkedWorktree, ObjectId};
+use tine_git::{CommitInfo, ObjectId};
 use tine_store::{ForkName, ForkRecord, SnapshotRecord};
 use tine_store::{TreeState, disk_usage};
 use tine_workspace::{CarryRecord, DependencyTree};
@@ -19,7 +20,7 @@ pub(crate) fn fork_info(
     slot: &Slot,
     record: &ForkRecord,
 ) -> Result<ForkInfo, Failure> {
-    let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
+    let worktree = record.open_worktree(&daemon.repository)?;
     let head = daemon.repository.head_of(worktree.git_dir())?;
     let stats = slot.with_open_fork(|fork| fork.workspace.stats());
     let (layer_bytes, content_bytes) = match stats {
@@ -58,7 +59,7 @@ pub(crate) fn fork_info(
         } else {
             strays::strays_at(&record.mount_dir)
         },
-        note: slot.note(),
+        note: slot.note().or_else(|| taking::note(slot)),
         carry: record.carry.as_ref().map(|carry| {
             Box::new(CarryInfo {
                 from: carry.from.clone(),

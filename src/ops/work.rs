@@ -15,7 +15,7 @@ use tine_change::compare::compare_trees;
 use tine_change::fork_point::fork_point;
 use tine_change::revert_guard::RevertRecords;
 use tine_change::{CommitOptions, commit as committing};
-use tine_git::{LinkedWorktree, ObjectId};
+use tine_git::ObjectId;
 use tine_store::{ForkName, ForkRecord};
 
 /// Changes of a fork against HEAD.
@@ -245,7 +245,7 @@ impl Operation for Log {
     fn run(self, call: &Call<'_>) -> Result<Commits, Failure> {
         let (daemon, name) = (call.daemon, &self.fork);
         let record = daemon.store.record(name)?;
-        let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
+        let worktree = record.open_worktree(&daemon.repository)?;
         let head = daemon.repository.head_of(worktree.git_dir())?;
         let commits = match head.commit_id() {
             Some(tip) => {

@@ -1,6 +1,6 @@
 //! Making of forks.
 
-mod start;
+pub(super) mod start;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -10,13 +10,12 @@ use super::initial::{ForkState, IndexSource, InitialContent, ParentOptions};
 use super::places::TRACES_NAME;
 use super::recover::{release_refs, remove_fork_dir};
 use super::rollback::Rollback;
-use super::worktree::lock_reason;
 use super::{IndexStamp, LeaseKey, Store, files};
 use crate::StoreError;
-use crate::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
+use crate::fork::{ForkName, ForkRecord, GitKind, MountSettings, UnmountPolicy};
 use crate::snapshot::SnapshotEvery;
 use tine_attr::Timestamp;
-use tine_git::{LinkedWorktree, ObjectId};
+use tine_git::ObjectId;
 use tine_sys::parallel::disk_work;
 use tine_workspace::{BaseAttrs, CarryRecord, CarryRules};
 
@@ -39,6 +38,12 @@ pub struct ForkOptions {
     pub branch: Option<String>,
     /// True if HEAD is on no branch. Then `branch` is ignored.
     pub detached: bool,
+    /// Kind of the git directory.
+    pub git_kind: GitKind,
+    /// True if an existing branch follows the fork's.
+    ///
+    /// Only for a fork with a git directory of its own.
+    pub follow: bool,
     /// Directory at which the fork is, or would be, mounted.
     pub mount_dir: PathBuf,
     /// True if the fork is about to be mounted. Written to the record.
@@ -70,15 +75,27 @@ impl ForkOptions {
     }
 }
 
+impl ForkOptions {
+    /// Returns the reflog message of the fork's branch.
+    pub(super) fn reflog(&self) -> String {
+        let origin = match (&self.parent, &self.state) {
+            (Some(parent), _) => parent.name.as_str(),
+            (None, Some(state)) => &state.origin,
+            (None, None) => self.from.as_deref().unwrap_or("HEAD"),
+        };
+        format!("branch: Created from {origin}")
+    }
+}
+
 /// Returns the default branch (short name) of the fork `name`.
 pub fn own_branch(name: &ForkName) -> String {
     format!("tine/{name}")
 }
 
 impl Store {
-    /// Makes a fork: branch, linked worktree, index, layer and record.
+    /// Makes a fork: branch, worktree, index, layer and record.
     ///
-    /// The layer is empty except for the `.git` file. On an error all steps are rolled back.
+    /// The layer is empty except for the `.git` file of a linked worktree. On an error all steps are rolled back.
     ///
     /// # Errors
     /// [`StoreError::ForkExists`], [`StoreError::LeaseHeld`] for the branch,
@@ -141,13 +158,7 @@ impl Store {
             });
         }
         undo.push(|| release_refs(&self.repository, name.as_str()));
-        let worktree = LinkedWorktree::register(
-            &self.repository,
-            name.as_str(),
-            &options.mount_dir,
-            &start.head(),
-            &lock_reason(name),
-        )?;
+        let worktree = self.create_worktree(options, &start)?;
         let registered = worktree.clone();
         undo.push(move || Ok(registered.remove()?));
         undo.push(|| files::remove_dir(&layer_dir));
@@ -166,7 +177,9 @@ impl Store {
             fork_point: Some(start.fork_point.into()),
             former_fork_point: None,
             advancing: None,
-            worktree_id: worktree.id().to_owned(),
+            git_kind: options.git_kind,
+            worktree_id: worktree.id().unwrap_or_default().to_owned(),
+            followed_branch: start.followed(options),
             on_unmount: options.on_unmount.clone(),
             snapshot_every: options.snapshot_every,
             mount_dir: options.mount_dir.clone(),
@@ -185,7 +198,7 @@ impl Store {
             let _ = staged.set(files::Staged::json(&self.places.record(name), &record)?);
             Ok(())
         };
-        let index = || initial.fill_worktree(&worktree);
+        let index = || initial.fill_worktree(&self.repository, &worktree);
         let layer = || initial.create_layer(&layer_dir, layer_id, &worktree);
         // Each step waits for the disk and for no other step. The record is put in place when all
         // are done.
@@ -258,12 +271,7 @@ impl Store {
         commit_id: ObjectId,
         options: &ForkOptions,
     ) -> Result<(), StoreError> {
-        let origin = match (&options.parent, &options.state) {
-            (Some(parent), _) => parent.name.as_str(),
-            (None, Some(state)) => &state.origin,
-            (None, None) => options.from.as_deref().unwrap_or("HEAD"),
-        };
-        let reflog = format!("branch: Created from {origin}");
+        let reflog = options.reflog();
         Ok(self.repository.create_branch(branch, commit_id, &reflog)?)
     }
 

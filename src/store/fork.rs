@@ -1,15 +1,16 @@
 //! A fork's name and its durable record.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::StoreError;
+use crate::places::Places;
 use crate::snapshot::SnapshotEvery;
+use crate::{Store, StoreError};
 use tine_attr::Timestamp;
-use tine_git::{ConversionSettings, ObjectId};
+use tine_git::{ConversionSettings, GitError, ObjectId, Repository, Worktree};
 use tine_path::text::{host_path, optional_host_path};
 use tine_workspace::{BaseAttrs, CarryRecord, HeadMove};
 
@@ -210,6 +211,24 @@ pub enum MountProfile {
     LargeFiles,
 }
 
+/// Kind of a fork's git directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GitKind {
+    /// A directory: the fork is a repository of its own
+    Own,
+    /// A file: the fork is a linked worktree of the main repository
+    #[default]
+    Linked,
+}
+
+impl GitKind {
+    /// Returns whether the fork is a linked worktree.
+    pub fn is_linked(&self) -> bool {
+        *self == GitKind::Linked
+    }
+}
+
 /// Settings of a fork's mount that differ from the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -338,6 +357,12 @@ pub struct Advancing {
     pub command: String,
 }
 
+/// Returns the path of a fork's own git directory.
+pub(crate) fn own_git_dir(repository: &Repository, name: &ForkName) -> PathBuf {
+    let root = Store::dir_of(repository);
+    Places { root }.git_dir(name)
+}
+
 /// Commit after which a fork's own commits begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -368,6 +393,25 @@ impl From<Option<ObjectId>> for ForkPoint {
 }
 
 impl ForkRecord {
+    /// Returns whether the worktree with this private git directory is the fork's.
+    pub fn has_git_dir(&self, git_dir: &Path) -> bool {
+        git_dir.ends_with(match self.git_kind {
+            GitKind::Own => Path::new("forks").join(self.name.as_str()).join("git"),
+            GitKind::Linked => Path::new("worktrees").join(&self.worktree_id),
+        })
+    }
+
+    /// Opens the fork's worktree.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if it does not exist or is not complete.
+    pub fn open_worktree(&self, repository: &Repository) -> Result<Worktree, GitError> {
+        match self.git_kind {
+            GitKind::Own => Worktree::open_own(own_git_dir(repository, &self.name)),
+            GitKind::Linked => Worktree::open(repository, &self.worktree_id),
+        }
+    }
+
     /// Records the fork point; `None` if all commits are the fork's own.
     pub fn put_fork_point(&mut self, commit_id: Option<ObjectId>) {
         self.fork_point = Some(commit_id.into());
@@ -445,8 +489,20 @@ pub struct ForkRecord {
     /// Move of HEAD that was begun and not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advancing: Option<Advancing>,
-    /// Name of the worktree's directory in `worktrees/` of the common directory.
+    /// Kind of the fork's git directory.
+    ///
+    /// Forks of earlier versions are linked worktrees.
+    #[serde(rename = "git", default, skip_serializing_if = "GitKind::is_linked")]
+    pub git_kind: GitKind,
+    /// Name of a linked worktree's directory in `worktrees/` of the common directory.
+    ///
+    /// Empty for a fork with a git directory of its own.
     pub worktree_id: String,
+    /// Branch (short name) of the main repository that follows the fork's.
+    ///
+    /// Only for a fork with a git directory of its own. `None`: no branch follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed_branch: Option<String>,
     /// Policy for the fork's changes when it is unmounted.
     pub on_unmount: UnmountPolicy,
     /// Interval of automatic snapshots while mounted, in time or changes.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -13,7 +14,7 @@ use crate::fork::{ForkName, Parent};
 use crate::snapshot::SnapshotRecord;
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_git::index::{BaseStat, Stamp, write_base_index, write_stamped_index};
-use tine_git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
+use tine_git::{Base, ConversionSettings, ObjectId, Repository, Worktree, program};
 use tine_layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op, inos_below};
 use tine_path::{DOT_GIT, RepoPath};
 use tine_workspace::changed::{base_name, beginning};
@@ -145,20 +146,21 @@ impl InitialContent {
     /// Writes a new worktree's index and syncs the worktree.
     ///
     /// A record must never name a worktree that a power loss could remove.
-    pub(super) fn fill_worktree(&self, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+    pub(super) fn fill_worktree(
+        &self,
+        repository: &Repository,
+        worktree: &Worktree,
+    ) -> Result<(), StoreError> {
         match &self.index {
             IndexSource::Base(base) => base.write_index(&worktree.index_path())?,
             IndexSource::File(path) => copy_index(path, &worktree.index_path())?,
             IndexSource::Commit(commit_id) => {
-                let mut git = program::command(worktree.git_dir());
-                git.arg("--git-dir").arg(worktree.git_dir());
+                let mut git = on_index(repository, worktree);
                 program::run(git.arg("read-tree").arg(commit_id.to_string()), b"")?;
             }
             IndexSource::Head { base, commit_id } => {
-                let mut git = program::command(worktree.git_dir());
-                git.arg("--git-dir")
-                    .arg(worktree.git_dir())
-                    .arg("read-tree");
+                let mut git = on_index(repository, worktree);
+                git.arg("read-tree");
                 match commit_id {
                     // Entries that are the same keep their file status.
                     Some(commit_id) => {
@@ -173,16 +175,27 @@ impl InitialContent {
         files::sync_files_in(worktree.git_dir())
     }
 
-    /// Makes the fork's open layer, which contains only the `.git` file.
+    /// Makes the fork's open layer, which contains at most the `.git` file.
     ///
-    /// That file makes the fork's root a checkout of `worktree`.
+    /// That file makes the fork's root a checkout of `worktree`, if that is a linked worktree.
     pub(super) fn create_layer(
         &self,
         dir: &Path,
         id: u64,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
     ) -> Result<(), StoreError> {
         let root = self.root_node()?;
+        if worktree.is_own() {
+            Layer::create_with(dir, LayerId(id), |layer| {
+                layer.reserve_below(inos_below(&self.frozen))?;
+                if self.frozen.is_empty() {
+                    layer.commit(vec![Op::PutNode(Ino::ROOT, root)])
+                } else {
+                    Ok(())
+                }
+            })?;
+            return Ok(());
+        }
         // Over another fork's `.git` file it is the same node with other bytes.
         let known = self.frozen.iter().find_map(|layer| {
             let dentry = layer.index().dir(Ino::ROOT)?.get(DOT_GIT)?;
@@ -227,6 +240,22 @@ impl InitialContent {
         root.nlink = root.nlink.saturating_add(carried);
         Ok(root)
     }
+}
+
+/// Returns the git program, set up to write the index of `worktree`.
+///
+/// It reads the configuration of the main repository. That of a fork's own git directory may be the
+/// work of a confined program.
+fn on_index(repository: &Repository, worktree: &Worktree) -> Command {
+    let git_dir = if worktree.is_own() {
+        repository.common_dir()
+    } else {
+        worktree.git_dir()
+    };
+    let mut git = program::command(git_dir);
+    git.arg("--git-dir").arg(git_dir);
+    git.env("GIT_INDEX_FILE", worktree.index_path());
+    git
 }
 
 impl Store {

@@ -39,6 +39,7 @@
 mod carried;
 mod check;
 mod collect;
+mod convert;
 mod create;
 mod documents;
 mod error;
@@ -55,6 +56,7 @@ mod merge;
 mod misplaced;
 mod notices;
 mod open_fork;
+mod own;
 mod places;
 mod recover;
 mod recoverable;
@@ -81,8 +83,8 @@ pub use documents::RecordKind;
 pub use error::StoreError;
 pub use files::ScratchDir;
 pub use fork::{
-    Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountRequest, MountSettings, Parent,
-    Renewed, Traces, UnmountPolicy, VisiblePath,
+    Advancing, ForkName, ForkPoint, ForkRecord, GitKind, MountProfile, MountRequest, MountSettings,
+    Parent, Renewed, Traces, UnmountPolicy, VisiblePath,
 };
 pub use format::FORMAT;
 pub use generations::{GenerationError, MadeGeneration, TreeState};

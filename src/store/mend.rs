@@ -10,7 +10,7 @@ use std::path::Path;
 use super::Fork;
 use crate::StoreError;
 use tine_attr::FileKind;
-use tine_git::LinkedWorktree;
+use tine_git::Worktree;
 use tine_layer::LayerError;
 use tine_path::{EntryName, RepoPath};
 use tine_workspace::{Caller, FsError, Workspace};
@@ -29,6 +29,9 @@ pub enum DotGit {
 impl Fork {
     /// Returns the state of the `.git` file.
     pub fn dot_git(&self) -> DotGit {
+        if self.worktree.is_own() {
+            return DotGit::Right;
+        }
         examine(&self.workspace, &self.worktree)
     }
 
@@ -44,10 +47,11 @@ impl Fork {
 }
 
 /// Rewrites the `.git` file if needed, like [`Fork::mend_dot_git`].
-pub(super) fn mend_dot_git(
-    workspace: &Workspace,
-    worktree: &LinkedWorktree,
-) -> Result<bool, StoreError> {
+pub(super) fn mend_dot_git(workspace: &Workspace, worktree: &Worktree) -> Result<bool, StoreError> {
+    if worktree.is_own() {
+        // The mount shows the directory in place of whatever the layers have.
+        return Ok(false);
+    }
     let DotGit::Broken(reason) = examine(workspace, worktree) else {
         return Ok(false);
     };
@@ -69,7 +73,7 @@ pub(super) fn dot_git_path() -> RepoPath {
 ///
 /// A path to another place, or a relative path, is the user's choice: it may be valid where tine
 /// cannot look.
-fn examine(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
+fn examine(workspace: &Workspace, worktree: &Worktree) -> DotGit {
     let path = dot_git_path();
     match workspace.resolve(&path).map(|attr| attr.kind) {
         Ok(FileKind::Regular) => {}
@@ -95,7 +99,9 @@ fn examine(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
     }
     // The path before the repository was moved or copied.
     let is_former = named.is_absolute()
-        && named.ends_with(Path::new("worktrees").join(worktree.id()))
+        && worktree
+            .id()
+            .is_some_and(|id| named.ends_with(Path::new("worktrees").join(id)))
         && named.canonicalize().ok().as_deref() != Some(worktree.git_dir());
     if is_former { broken() } else { DotGit::Right }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::{BlobIdCache, IndexStamp, ScratchDir, Store, mend};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
-use tine_git::{Base, BaseCache, ConversionSettings, GitError, LinkedWorktree, ObjectId};
+use tine_git::{Base, BaseCache, ConversionSettings, GitError, ObjectId, Worktree};
 use tine_layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use tine_workspace::{BaseTimes, TimesId, Workspace};
 
@@ -24,7 +24,7 @@ pub struct Fork {
     /// The fork's file system.
     pub workspace: Arc<Workspace>,
     /// The worktree that git has of the fork.
-    pub worktree: LinkedWorktree,
+    pub worktree: Worktree,
     /// Branch (short name) in the record at opening. HEAD may be on another.
     pub made_on: String,
     memo: BlobIdCache,
@@ -129,7 +129,7 @@ impl Store {
             return Ok(fork);
         }
         let record = self.places.read_record(name)?;
-        let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
+        let worktree = record.open_worktree(&self.repository)?;
         let workspace = match workspace {
             Some(workspace) => workspace,
             None => Arc::new(self.open_workspace(&mut open, &record)?),
@@ -153,7 +153,7 @@ impl Store {
         &self,
         record: ForkRecord,
         workspace: Arc<Workspace>,
-        worktree: LinkedWorktree,
+        worktree: Worktree,
         scratch: Option<ScratchDir>,
     ) -> Fork {
         Fork {

@@ -7,7 +7,7 @@ use super::{files, recover};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
 use crate::snapshot::SnapshotList;
-use tine_git::LinkedWorktree;
+use tine_git::Worktree;
 use tine_workspace::TimesId;
 use tine_workspace::carry::generation::GenerationId;
 
@@ -64,6 +64,11 @@ impl Places {
 
     pub(super) fn operations(&self, name: &ForkName) -> PathBuf {
         self.fork(name).join("operations")
+    }
+
+    /// Returns the fork's own git directory, which a linked worktree lacks.
+    pub(super) fn git_dir(&self, name: &ForkName) -> PathBuf {
+        tine_git::own::dir_of(self.common_dir(), name.as_str())
     }
 
     pub(super) fn traces(&self, name: &ForkName) -> PathBuf {
@@ -187,7 +192,10 @@ impl Places {
         if is_there(&self.traces(name)) {
             return false;
         }
-        let is_of_it = |id: &str| LinkedWorktree::may_be_of(name.as_str(), id);
+        if is_there(&self.git_dir(name)) {
+            return true;
+        }
+        let is_of_it = |id: &str| Worktree::may_be_of(name.as_str(), id);
         let has_files = !files::list(&self.fork(name)).unwrap_or_default().is_empty();
         has_files
             || recover::forks_of_worktrees(self.common_dir(), is_of_it)

@@ -12,18 +12,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::documents::clean_records;
-use super::files;
 use super::generations::clean_generations;
 use super::home::displaced;
 use super::places::{Places, is_there};
 use super::times::{clean_times, named_times};
 use super::worktree::fork_of_lock_reason;
+use super::{Store, files};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord, Traces};
 use tine_git::index::release_stale_lock;
+use tine_git::own::is_of_git_dir;
 use tine_git::refs::{STATE, is_for_layers};
 use tine_git::worktree::remove_unfinished;
-use tine_git::{LinkedWorktree, ObjectId, Repository};
+use tine_git::{ObjectId, Repository, Worktree};
 use tine_workspace::TimesId;
 
 /// Number of cached base indexes kept: the most recently used ones.
@@ -34,7 +35,11 @@ const MAX_CACHED_INDEXES: usize = 16;
 /// `discarded-<n>` outlive it.
 pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
     for (label, _) in repository.labels(fork)? {
-        if is_for_layers(&label) || label == STATE || label.starts_with("snapshot-") {
+        if is_for_layers(&label)
+            || is_of_git_dir(&label)
+            || label == STATE
+            || label.starts_with("snapshot-")
+        {
             repository.release(fork, &label)?;
         }
     }
@@ -136,6 +141,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         &inventory.records,
         &inventory.unreadable,
     ));
+    Store::clean_converted(places, &inventory.records);
     clean_indexes(repository, &inventory.records);
     for name in &inventory.unfinished {
         attempt(clean_unfinished_of(repository, places, name, &inventory));
@@ -285,7 +291,7 @@ fn clean_worktrees(
         }
         // A worktree that cannot be opened is incomplete. `git worktree prune` removes it once it
         // is unlocked.
-        match LinkedWorktree::open(repository, id) {
+        match Worktree::open(repository, id) {
             Ok(worktree) => worktree.remove()?,
             Err(_) => {
                 files::remove_dir(&dir)?;
@@ -302,7 +308,7 @@ fn clean_worktrees(
 fn clean_indexes(repository: &Repository, records: &[ForkRecord]) {
     for record in records {
         // Opening the fork registers a missing worktree again.
-        let Ok(worktree) = LinkedWorktree::open(repository, &record.worktree_id) else {
+        let Ok(worktree) = record.open_worktree(repository) else {
             continue;
         };
         if let Err(error) = release_stale_lock(repository, &worktree) {

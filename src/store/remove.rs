@@ -8,7 +8,6 @@ use super::recover::{
 use super::{Store, files};
 use crate::StoreError;
 use crate::fork::{ForkName, Traces};
-use tine_git::LinkedWorktree;
 
 impl Store {
     /// Finishes an earlier, incomplete removal of the fork `name`.
@@ -94,7 +93,7 @@ impl Store {
                     .collect();
                 layers.push(record.open_layer);
                 failures.extend(self.free_layers(&mut open, &layers).err());
-                match LinkedWorktree::open(&self.repository, &record.worktree_id) {
+                match record.open_worktree(&self.repository) {
                     Ok(worktree) => worktree.remove().map_err(StoreError::from),
                     // Damaged or gone. The rest is removed only if it names its fork.
                     Err(error) => {

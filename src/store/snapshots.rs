@@ -25,7 +25,7 @@ use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord, Renewed};
 use crate::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
 use tine_attr::{FileKind, Ino, Timestamp};
-use tine_git::{LinkedWorktree, ObjectId};
+use tine_git::{ObjectId, Worktree};
 use tine_layer::{
     Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op, inos_below,
 };
@@ -368,7 +368,7 @@ impl Store {
     ) -> Result<Arc<Fork>, StoreError> {
         let record = self.places.read_record(name)?;
         self.restore_worktree(&record)?;
-        let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
+        let worktree = record.open_worktree(&self.repository)?;
         let scratch = self.scratch_dir()?;
         let lower_stack = self.lower_stack_of(&mut self.open.lock(), &snapshot.as_fork(&record))?;
         let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
@@ -475,7 +475,7 @@ impl Drop for NextLayer {
 fn put_dot_git(
     layer: &mut Layer,
     workspace: &Workspace,
-    worktree: &LinkedWorktree,
+    worktree: &Worktree,
 ) -> Result<(), LayerError> {
     let Some((ino, node)) = workspace
         .dot_git()

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
-use crate::{MountSettings, SnapshotReason, Traces};
+use crate::{GitKind, MountSettings, SnapshotReason, Traces};
 use tine_attr::{FileKind, Ino, InodeFlags, Timestamp};
 use tine_git::testing::TestRepository;
 use tine_git::{GitError, Head, Repository};
@@ -31,6 +31,8 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         state: None,
         branch: None,
         detached: false,
+        git_kind: GitKind::default(),
+        follow: false,
         mount_dir: repository.dir().join("../forks").join(fork),
         mounted: false,
         settings: MountSettings::default(),

@@ -8,9 +8,9 @@ use super::initial::InitialContent;
 use super::rollback::Rollback;
 use super::{LeaseKey, Store};
 use crate::StoreError;
-use crate::fork::{ForkName, ForkRecord};
+use crate::fork::{ForkName, ForkRecord, GitKind};
 use tine_git::refs::is_for_layers;
-use tine_git::{Checkout, Head, LinkedWorktree, ObjectId};
+use tine_git::{Checkout, Head, ObjectId, Worktree};
 
 impl Store {
     /// Opens the worktree of the fork `name` without opening the fork.
@@ -20,17 +20,21 @@ impl Store {
     /// # Errors
     /// [`StoreError::NoSuchFork`] or [`StoreError::Damaged`] for the record, or the error of git
     /// that prevents the worktree from being opened or registered.
-    pub fn worktree_of(&self, name: &ForkName) -> Result<LinkedWorktree, StoreError> {
+    pub fn worktree_of(&self, name: &ForkName) -> Result<Worktree, StoreError> {
         let record = self.places.read_record(name)?;
         self.restore_worktree(&record)?;
-        Ok(LinkedWorktree::open(&self.repository, &record.worktree_id)?)
+        Ok(record.open_worktree(&self.repository)?)
     }
 
-    pub(super) fn worktree_dir(&self, record: &ForkRecord) -> PathBuf {
-        self.repository
-            .common_dir()
-            .join("worktrees")
-            .join(&record.worktree_id)
+    /// Returns the private git directory of the fork's worktree.
+    pub fn worktree_dir(&self, record: &ForkRecord) -> PathBuf {
+        match record.git_kind {
+            GitKind::Own => self.places.git_dir(&record.name),
+            GitKind::Linked => {
+                let worktrees = self.repository.common_dir().join("worktrees");
+                worktrees.join(&record.worktree_id)
+            }
+        }
     }
 
     /// Registers the worktree of a fork again if git has removed it.
@@ -40,9 +44,12 @@ impl Store {
     /// at which the fork left the branch, so that all uncommitted work is there, unstaged. The
     /// reflog of HEAD says where the fork left its branch.
     pub(super) fn restore_worktree(&self, record: &ForkRecord) -> Result<(), StoreError> {
+        if record.git_kind == GitKind::Own {
+            return self.restore_own(record);
+        }
         let dir = self.worktree_dir(record);
         if dir.is_dir() {
-            return Ok(LinkedWorktree::repair(&dir, &record.mount_dir)?);
+            return Ok(Worktree::repair(&dir, &record.mount_dir)?);
         }
         let name = record.head_branch.as_ref().unwrap_or(&record.branch);
         let by = format!("tine mount {}", record.name);
@@ -93,7 +100,7 @@ impl Store {
             record.conversions.as_ref(),
             None,
         )?;
-        let worktree = LinkedWorktree::register_again(
+        let worktree = Worktree::register_again(
             &self.repository,
             record.name.as_str(),
             &record.mount_dir,
@@ -104,7 +111,7 @@ impl Store {
         let mut undo = Rollback::default();
         let registered = worktree.clone();
         undo.push(move || Ok(registered.remove()?));
-        if worktree.id() != record.worktree_id {
+        if worktree.id() != Some(record.worktree_id.as_str()) {
             // The `.git` file in the layer leads to the old worktree.
             return Err(StoreError::Damaged {
                 path: dir,
@@ -112,7 +119,8 @@ impl Store {
                     .to_owned(),
             });
         }
-        InitialContent::of_base(prepared, indexed, None).fill_worktree(&worktree)?;
+        InitialContent::of_base(prepared, indexed, None)
+            .fill_worktree(&self.repository, &worktree)?;
         undo.disarm();
         Ok(())
     }
@@ -146,8 +154,9 @@ impl Store {
     ///
     /// A fork with an unreadable HEAD counts as on the branch in its record.
     pub(super) fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, StoreError> {
-        let mut checkouts = self.repository.checkouts()?;
-        assume_branches(&mut checkouts, &self.records().0);
+        let records = self.records().0;
+        let mut checkouts = self.checkouts_with(&records)?;
+        assume_branches(&mut checkouts, &records);
         let full_name = format!("refs/heads/{}", self.repository.branch_behind(branch));
         let mut checkouts = checkouts.into_iter();
         let found = checkouts.find(|checkout| checkout.uses(full_name.as_bytes()));
@@ -163,10 +172,9 @@ pub fn assume_branches(checkouts: &mut [Checkout], records: &[ForkRecord]) {
         .iter_mut()
         .filter(|checkout| checkout.damage.is_some())
     {
-        let id = checkout.git_dir.file_name().and_then(|id| id.to_str());
         if let Some(record) = records
             .iter()
-            .find(|record| Some(record.worktree_id.as_str()) == id)
+            .find(|record| record.has_git_dir(&checkout.git_dir))
         {
             let branch = record.head_branch.as_ref().unwrap_or(&record.branch);
             checkout.branch = Some(format!("refs/heads/{branch}").into_bytes());

@@ -329,6 +329,16 @@ pub fn fs_figures(path: &Path) -> io::Result<FsStats> {
     })
 }
 
+/// Returns whether `path` is on a FUSE file system.
+///
+/// # Errors
+/// The error of `statfs(2)`.
+pub fn is_on_fuse(path: &Path) -> io::Result<bool> {
+    /// Magic number of `fs/fuse/inode.c`.
+    const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+    Ok(u64::try_from(rustix::fs::statfs(path)?.f_type) == Ok(FUSE_SUPER_MAGIC))
+}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     match result {
         -1 => Err(io::Error::last_os_error()),

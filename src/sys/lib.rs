@@ -10,6 +10,7 @@ pub mod calls_beneath;
 pub mod cpu;
 pub mod file;
 pub mod fuse_ring;
+pub mod host_dir;
 pub mod mapping;
 pub mod memory;
 pub mod mount;

@@ -279,6 +279,8 @@ impl<'r> Family<'r> {
             parent,
             branch: None,
             detached: false,
+            git_kind: Default::default(),
+            follow: false,
             mount_dir: self.repo.root().join("repo.forks").join(name.as_str()),
             mounted: false,
             settings: MountSettings::default(),

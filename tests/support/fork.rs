@@ -9,7 +9,9 @@ use tine::change::commit::commit;
 use tine::change::{ChangeError, Changeset, CommitOptions, CommitOutcome};
 use tine::fuse::{FuseMount, MountError, MountOptions, UnmountMode};
 use tine::git::Repository;
-use tine::store::{Fork, ForkName, ForkOptions, MountSettings, Store, StoreError, UnmountPolicy};
+use tine::store::{
+    Fork, ForkName, ForkOptions, GitKind, MountSettings, Store, StoreError, UnmountPolicy,
+};
 use tine::workspace::Workspace;
 
 use super::TestRepo;
@@ -71,6 +73,8 @@ impl TestFork {
             state: None,
             branch: None,
             detached: false,
+            git_kind: GitKind::default(),
+            follow: false,
             mount_dir: mount_dir.clone(),
             mounted: false,
             settings: MountSettings::default(),
@@ -107,7 +111,12 @@ impl TestFork {
             transport: transport(),
             guarded: false,
         };
-        let mount = FuseMount::start(self.fork().workspace.clone(), &options, Box::new(|| {}));
+        let mount = FuseMount::start(
+            self.fork().workspace.clone(),
+            None,
+            &options,
+            Box::new(|| {}),
+        );
         self.mount = Some(mount.expect("the fork can be mounted"));
     }
 

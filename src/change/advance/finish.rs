@@ -4,7 +4,7 @@ use super::plan::AdvancePlan;
 use super::{IndexStep, Step, UpdateStep};
 use crate::ChangeError;
 use crate::point::damaged;
-use tine_git::{ObjectId, Repository};
+use tine_git::{ObjectId, Repository, Worktree};
 use tine_store::{Fork, ForkName, Store};
 use tine_workspace::{Actor, Caller, OperationKind, SwitchMove};
 
@@ -52,7 +52,7 @@ pub fn finish(
     let head = repository.head_of(fork.worktree.git_dir())?;
     if step.starts_at(&head) && !step.ends_at(&head) {
         if let Some(switch) = &mut step.switch {
-            detach_head_if_taken(repository, switch, to)?;
+            detach_head_if_taken(repository, &fork.worktree, switch, to)?;
         }
         step.index = IndexStep::begun(
             repository,
@@ -87,9 +87,11 @@ pub fn finish(
 /// It may have done so since the switch was planned.
 fn detach_head_if_taken(
     repository: &Repository,
+    worktree: &Worktree,
     switch: &mut SwitchMove,
     to: ObjectId,
 ) -> Result<(), ChangeError> {
+    let repository = &repository.refs_at(worktree.git_dir());
     let Some(branch) = &switch.to else {
         return Ok(());
     };
@@ -101,7 +103,8 @@ fn detach_head_if_taken(
         None => switch.begins.is_some(),
         Some(tip) => tip == to,
     };
-    if !is_there || repository.checked_out_at(branch)?.is_some() {
+    let is_taken = !worktree.is_own() && repository.checked_out_at(branch)?.is_some();
+    if !is_there || is_taken {
         log::warn!("the branch {branch} is elsewhere by now: HEAD is detached at {to}");
         switch.to = None;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Answer, Operations};
+use super::{Answer, Operations, dot_git};
 use crate::convert::{self, XattrAnswer};
 use crate::counters::Operation;
 use crate::entries::{REMEMBER, ttl};
@@ -18,6 +18,12 @@ impl Operations {
     pub(crate) fn getattr(&self, caller: Caller, ino: Ino) -> Answer<(Attr, Duration)> {
         if ino == PrimingFile::INO {
             return Ok((self.priming.attr(), REMEMBER));
+        }
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::GetAttr, ino, || {
+                let (attr, keeps) = git.getattr(ino)?;
+                Ok((attr, dot_git::ttl(keeps)))
+            });
         }
         let replayed = self.replayed(caller, (Operation::GetAttr, ino), |replay, _| {
             let attr = match self.workspace.getattr(ino) {
@@ -46,6 +52,12 @@ impl Operations {
         ino: Ino,
         set: &SetAttr,
     ) -> Answer<(Attr, Duration)> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::SetAttr, ino, || {
+                let (attr, keeps) = git.setattr(ino, set)?;
+                Ok((attr, dot_git::ttl(keeps)))
+            });
+        }
         let replayed = self.replayed(caller, (Operation::SetAttr, ino), |replay, worker| {
             replay.acknowledge(&self.workspace, worker, Act::SetAttributes(ino))?;
             Ok((self.with_time(self.workspace.getattr(ino)?), REMEMBER))
@@ -77,6 +89,12 @@ impl Operations {
     pub(crate) fn access(&self, ino: Ino, mask: i32) -> Answer<()> {
         // The kernel sends this only if it does not check permissions, for a process that may read
         // and write everything.
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::Access, ino, || match mask & libc::X_OK {
+                0 => Ok(()),
+                _ => git.check_executable(ino),
+            });
+        }
         self.call(Operation::Access, ino, |workspace| {
             match mask & libc::X_OK {
                 0 => Ok(()),
@@ -87,6 +105,9 @@ impl Operations {
 
     /// Returns the statistics of the file system.
     pub(crate) fn statfs(&self, ino: Ino) -> Answer<StatFs> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::StatFs, ino, || git.statfs());
+        }
         self.call(Operation::StatFs, ino, |workspace| Ok(workspace.statfs()?))
     }
 
@@ -103,6 +124,11 @@ impl Operations {
         if self.replay.replayed_by(caller).is_some() {
             return Ok(());
         }
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::SetXattr, ino, || {
+                git.setxattr(ino, name, value, flags)
+            });
+        }
         self.call(Operation::SetXattr, ino, |workspace| {
             let mode = convert::xattr_mode(flags)?;
             Ok(workspace.setxattr(caller, self.file(ino)?, name, value, mode)?)
@@ -117,6 +143,10 @@ impl Operations {
         name: &[u8],
         size: u32,
     ) -> Answer<XattrAnswer> {
+        if let Some(git) = self.git_node(ino) {
+            let value = self.in_git(Operation::GetXattr, ino, || git.getxattr(ino, name))?;
+            return convert::xattr_answer(value, size);
+        }
         self.call(Operation::GetXattr, ino, |workspace| {
             let value = workspace.getxattr(caller, self.file(ino)?, name)?;
             Ok(convert::xattr_answer(value, size)?)
@@ -127,6 +157,10 @@ impl Operations {
     ///
     /// A zero byte follows each name. `size` is that of the caller's buffer.
     pub(crate) fn listxattr(&self, caller: Caller, ino: Ino, size: u32) -> Answer<XattrAnswer> {
+        if let Some(git) = self.git_node(ino) {
+            let names = self.in_git(Operation::ListXattr, ino, || git.listxattr(ino))?;
+            return convert::xattr_answer(names, size);
+        }
         self.call(Operation::ListXattr, ino, |workspace| {
             let mut list = Vec::new();
             for name in workspace.listxattr(caller, self.file(ino)?)? {
@@ -143,6 +177,9 @@ impl Operations {
         if self.replay.replayed_by(caller).is_some() {
             return Ok(());
         }
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::RemoveXattr, ino, || git.removexattr(ino, name));
+        }
         self.call(Operation::RemoveXattr, ino, |workspace| {
             Ok(workspace.removexattr(caller, self.file(ino)?, name)?)
         })
@@ -158,6 +195,9 @@ impl Operations {
     ) -> Answer<Vec<u8>> {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
+        }
+        if self.git_node(ino).is_some() {
+            return Err(Errno::ENOTTY);
         }
         self.call(Operation::Ioctl, ino, |workspace| {
             let ino = self.file(ino)?;

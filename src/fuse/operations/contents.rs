@@ -67,6 +67,9 @@ impl Operations {
     ///
     /// It is less than the size of `buffer` only at the end of the file.
     pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::Read, ino, || git.read(ino, offset, buffer));
+        }
         let answer = self.call(Operation::Read, ino, |workspace| {
             if self.is_text(ino) {
                 return Ok(overlay::read_text(&workspace.text_of(ino)?, offset, buffer));
@@ -93,6 +96,12 @@ impl Operations {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::Write, ino, || {
+                git.write(ino, offset, data)?;
+                u32::try_from(data.len()).map_err(std::io::Error::other)
+            });
+        }
         let answer = self.call(Operation::Write, ino, |workspace| {
             workspace.write(ino, offset, data, kill_privileges.then_some(caller))?;
             u32::try_from(data.len()).map_err(|_| Errno::EINVAL.into())
@@ -105,6 +114,9 @@ impl Operations {
 
     /// Flushes a file to disk.
     pub(crate) fn fsync(&self, ino: Ino) -> Answer<()> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::Fsync, ino, || git.fsync(ino));
+        }
         self.call(Operation::Fsync, ino, |workspace| {
             Ok(workspace.fsync(self.file(ino)?)?)
         })
@@ -112,6 +124,9 @@ impl Operations {
 
     /// Flushes a directory to disk.
     pub(crate) fn fsyncdir(&self, ino: Ino) -> Answer<()> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::FsyncDir, ino, || git.fsync(ino));
+        }
         self.call(Operation::FsyncDir, ino, |workspace| {
             Ok(workspace.fsync(ino)?)
         })
@@ -129,6 +144,11 @@ impl Operations {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::Fallocate, ino, || {
+                git.fallocate(ino, offset, len, mode)
+            });
+        }
         self.call(Operation::Fallocate, ino, |workspace| {
             let mode = convert::fallocate_mode(mode)?;
             Ok(workspace.fallocate(ino, offset, len, mode, unprivileged(caller))?)
@@ -137,6 +157,14 @@ impl Operations {
 
     /// Finds data or a hole. `whence` is that of lseek(2).
     pub(crate) fn lseek(&self, ino: Ino, offset: i64, whence: i32) -> Answer<i64> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::Lseek, ino, || {
+                let offset = u64::try_from(offset)
+                    .map_err(|_| std::io::Error::from_raw_os_error(libc::ENXIO))?;
+                let found = git.seek(ino, offset, whence == libc::SEEK_DATA)?;
+                i64::try_from(found).map_err(std::io::Error::other)
+            });
+        }
         self.call(Operation::Lseek, ino, |workspace| {
             let whence = convert::seek_whence(whence)?;
             // lseek(2): an offset before the start is ENXIO, as one past the end.
@@ -163,6 +191,14 @@ impl Operations {
     ) -> Answer<u32> {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
+        }
+        self.refuse_across(from, to)?;
+        if let Some(git) = self.git_node(to) {
+            return self.in_git(Operation::CopyFileRange, to, || {
+                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                let copied = git.copy((from, from_offset), (to, to_offset), len)?;
+                u32::try_from(copied).map_err(std::io::Error::other)
+            });
         }
         let answer = self.call(Operation::CopyFileRange, to, |workspace| {
             if flags != 0 {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::dot_git::{LAST, entry, listed};
 use super::{Answer, Operations, Refusal};
 use crate::convert;
 use crate::counters::Operation;
@@ -11,6 +12,7 @@ use crate::priming::PrimingFile;
 use crate::replay::{Act, Former};
 use tine_attr::{Attr, Ino};
 use tine_git::nonblocking;
+use tine_path::DOT_GIT;
 use tine_workspace::Caller;
 
 impl Operations {
@@ -79,6 +81,9 @@ impl Operations {
                 generation: 0,
             });
         }
+        if let Some(answer) = self.lookup_in_git(parent, name) {
+            return answer;
+        }
         let replayed = self.replayed(caller, (Operation::Lookup, parent), |replay, _| {
             match replay.lookup(&self.workspace, parent, name) {
                 Former::Current => self.current_entry(parent, name),
@@ -119,6 +124,10 @@ impl Operations {
         if ino == PrimingFile::INO {
             return;
         }
+        if let Some(git) = self.git_node(ino) {
+            self.count(Operation::Forget);
+            return git.forget(ino, lookups);
+        }
         let _ = self.call(Operation::Forget, ino, |workspace| {
             if self.is_text(ino) {
                 workspace.forget_text(ino, lookups);
@@ -133,6 +142,9 @@ impl Operations {
 
     /// Returns the target of a symlink.
     pub(crate) fn readlink(&self, ino: Ino) -> Answer<Vec<u8>> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::ReadLink, ino, || git.readlink(ino));
+        }
         self.call(Operation::ReadLink, ino, |workspace| {
             Ok(workspace.readlink(ino)?)
         })
@@ -147,6 +159,12 @@ impl Operations {
         mode: u32,
         rdev: u32,
     ) -> Answer<Entry> {
+        if let Some(git) = self.git_node(parent) {
+            return self.in_git(Operation::MkNod, parent, || {
+                Ok(entry(&git.mknod(caller, parent, name, mode, rdev)?))
+            });
+        }
+        self.refuse_git_root(parent, name, Errno::EEXIST)?;
         if let Some(answer) = self.acknowledged_name(caller, Operation::MkNod, (parent, name)) {
             return answer;
         }
@@ -163,6 +181,12 @@ impl Operations {
         name: &[u8],
         mode: u32,
     ) -> Answer<Entry> {
+        if let Some(git) = self.git_node(parent) {
+            return self.in_git(Operation::MkDir, parent, || {
+                Ok(entry(&git.mkdir(caller, parent, name, mode)?))
+            });
+        }
+        self.refuse_git_root(parent, name, Errno::EEXIST)?;
         if let Some(answer) = self.acknowledged_name(caller, Operation::MkDir, (parent, name)) {
             return answer;
         }
@@ -173,6 +197,10 @@ impl Operations {
 
     /// Removes a name of a file that is not a directory.
     pub(crate) fn unlink(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
+        if let Some(git) = self.git_node(parent) {
+            return self.in_git(Operation::Unlink, parent, || git.unlink(parent, name));
+        }
+        self.refuse_git_root(parent, name, Errno::EISDIR)?;
         let act = Act::Remove(parent, name);
         if let Some(answer) = self.acknowledged(caller, (Operation::Unlink, parent), act) {
             return answer;
@@ -186,6 +214,10 @@ impl Operations {
 
     /// Removes an empty directory.
     pub(crate) fn rmdir(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
+        if let Some(git) = self.git_node(parent) {
+            return self.in_git(Operation::RmDir, parent, || git.rmdir(parent, name));
+        }
+        self.refuse_git_root(parent, name, Errno::EBUSY)?;
         let act = Act::Remove(parent, name);
         let removed = self.replay.removed_dir();
         if let Some(answer) = self.acknowledged(caller, (Operation::RmDir, parent), act) {
@@ -210,6 +242,12 @@ impl Operations {
         name: &[u8],
         target: &[u8],
     ) -> Answer<Entry> {
+        if let Some(git) = self.git_node(parent) {
+            return self.in_git(Operation::Symlink, parent, || {
+                Ok(entry(&git.symlink(caller, parent, name, target)?))
+            });
+        }
+        self.refuse_git_root(parent, name, Errno::EEXIST)?;
         if let Some(answer) = self.acknowledged_name(caller, Operation::Symlink, (parent, name)) {
             return answer;
         }
@@ -228,6 +266,14 @@ impl Operations {
         new_name: &[u8],
         flags: u32,
     ) -> Answer<()> {
+        self.refuse_git_root(parent, name, Errno::EBUSY)?;
+        self.refuse_git_root(new_parent, new_name, Errno::EBUSY)?;
+        self.refuse_across(parent, new_parent)?;
+        if let Some(git) = self.git_node(parent) {
+            return self.in_git(Operation::Rename, parent, || {
+                git.rename((parent, name), (new_parent, new_name), flags)
+            });
+        }
         let act = Act::Rename((parent, name), (new_parent, new_name));
         if let Some(answer) = self.acknowledged(caller, (Operation::Rename, parent), act) {
             return answer;
@@ -262,6 +308,13 @@ impl Operations {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
+        self.refuse_across(ino, new_parent)?;
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::Link, ino, || {
+                Ok(entry(&git.link(caller, ino, new_parent, new_name)?))
+            });
+        }
+        self.refuse_git_root(new_parent, new_name, Errno::EEXIST)?;
         self.call(Operation::Link, ino, |workspace| {
             let file = self.file(ino)?;
             Ok(self.created(
@@ -280,14 +333,27 @@ impl Operations {
         cookie: u64,
         add: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Answer<()> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::ReadDir, ino, || {
+                git.readdir(ino, cookie, &mut |entry| add(listed(entry, true)))
+            });
+        }
+        if cookie == LAST {
+            return Ok(());
+        }
         self.call(Operation::ReadDir, ino, |workspace| {
             for dot in workspace.dots(ino, cookie)? {
                 if !add(Listed::dot(dot)) {
                     return Ok(());
                 }
             }
-            Ok(workspace.readdir(ino, cookie, &mut |entry| {
-                add(Listed {
+            let git_root = self.listed_git_root(ino, cookie);
+            let mut is_full = false;
+            workspace.readdir(ino, cookie, &mut |entry| {
+                if git_root.is_some() && entry.name.as_bytes() == DOT_GIT {
+                    return true;
+                }
+                is_full = !add(Listed {
                     name: entry.name.as_bytes(),
                     ino: entry.ino,
                     kind: entry.kind,
@@ -295,8 +361,13 @@ impl Operations {
                     is_carried: entry.is_carried,
                     is_shown: false,
                     generation: 0,
-                })
-            })?)
+                });
+                !is_full
+            })?;
+            if let Some((listed, _)) = git_root.filter(|_| !is_full) {
+                add(listed);
+            }
+            Ok(())
         })
     }
 
@@ -310,6 +381,16 @@ impl Operations {
         cookie: u64,
         add: &mut dyn FnMut(Listed<'_>, &Attr) -> bool,
     ) -> Answer<()> {
+        if let Some(git) = self.git_node(ino) {
+            return self.in_git(Operation::ReadDirPlus, ino, || {
+                git.readdirplus(ino, cookie, &mut |entry, attr, keeps| {
+                    add(listed(entry, keeps), attr)
+                })
+            });
+        }
+        if cookie == LAST {
+            return Ok(());
+        }
         self.call(Operation::ReadDirPlus, ino, |workspace| {
             let shown = match &self.overlay {
                 Some(_) => workspace.shown_in(ino),
@@ -326,7 +407,13 @@ impl Operations {
                     return Ok(());
                 }
             }
-            Ok(workspace.readdir_plus(ino, cookie, &mut |entry, attr| {
+            let git_root = self.listed_git_root(ino, cookie);
+            let mut is_full = false;
+            workspace.readdir_plus(ino, cookie, &mut |entry, attr| {
+                if git_root.is_some() && entry.name.as_bytes() == DOT_GIT {
+                    workspace.forget(entry.ino, 1);
+                    return true;
+                }
                 let listed = Listed {
                     name: entry.name.as_bytes(),
                     ino: entry.ino,
@@ -336,8 +423,13 @@ impl Operations {
                     generation: self.generations.of(entry.ino),
                     is_shown: shown.iter().any(|name| *name == entry.name.as_bytes()),
                 };
-                add(listed, &self.with_time(attr))
-            })?)
+                is_full = !add(listed, &self.with_time(attr));
+                !is_full
+            })?;
+            if let Some((listed, attr)) = git_root.filter(|_| !is_full) {
+                add(listed, &attr);
+            }
+            Ok(())
         })
     }
 }

@@ -25,7 +25,7 @@ pub(super) use self::identity::strip_crud;
 pub use self::identity::{CommitTime, Identity, Role};
 pub use self::message::{Message, clean_message};
 use super::refs::{lock_of, read_if_there, reflog_message};
-use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
+use super::{GitError, Repository, TreeEntryKind, Worktree, program};
 use tine_path::RepoPath;
 
 /// One path of a tree edit.
@@ -157,7 +157,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`GitError::IndexLocked`], [`GitError::RefLocked`].
-    pub fn check_unlocked(&self, worktree: &LinkedWorktree) -> Result<(), GitError> {
+    pub fn check_unlocked(&self, worktree: &Worktree) -> Result<(), GitError> {
         let lock = lock_of(&worktree.index_path());
         if fs::symlink_metadata(&lock).is_ok() {
             return Err(GitError::IndexLocked { lock });
@@ -177,7 +177,7 @@ impl Repository {
     /// [`GitError::RefLocked`] if git holds a lock. In both cases nothing has changed.
     pub fn advance_head(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
         expected: Option<ObjectId>,
         commit_id: ObjectId,
         reflog: &str,
@@ -194,7 +194,7 @@ impl Repository {
     }
 
     /// Returns the loose file that moves with HEAD: its branch's, or HEAD.
-    pub(super) fn head_ref_path(&self, worktree: &LinkedWorktree) -> Result<PathBuf, GitError> {
+    pub(super) fn head_ref_path(&self, worktree: &Worktree) -> Result<PathBuf, GitError> {
         let head_path = worktree.git_dir().join("HEAD");
         let head = read_if_there(&head_path)?.unwrap_or_default();
         let target = head.strip_prefix(b"ref:").map(<[u8]>::trim_ascii);
@@ -211,7 +211,7 @@ impl Repository {
             .as_bstr()
             .to_path()
             .map_err(|error| invalid(error.to_string()))?;
-        Ok(self.common_dir().join(path))
+        Ok(self.refs_dir_of(worktree.git_dir()).join(path))
     }
 
     /// Creates the HEAD reflog of a new worktree, as `git worktree add`.

@@ -2,8 +2,7 @@ use std::fs;
 
 use crate::testing::TestRepository;
 use crate::{
-    CommitSpec, GitError, Head, Identity, LinkedWorktree, ObjectId, Repository, TreeChange,
-    TreeEntryKind,
+    CommitSpec, GitError, Head, Identity, ObjectId, Repository, TreeChange, TreeEntryKind, Worktree,
 };
 use tine_path::RepoPath;
 
@@ -354,9 +353,9 @@ fn a_branch_moves_to_the_last_of_many_merges() {
     test.git(&["fsck", "--strict"]);
 }
 
-fn worktree_on(test: &TestRepository, repository: &Repository, head: &Head) -> LinkedWorktree {
+fn worktree_on(test: &TestRepository, repository: &Repository, head: &Head) -> Worktree {
     let checkout_dir = test.dir().join("../checkout");
-    LinkedWorktree::register(repository, "demo", &checkout_dir, head, "a test").unwrap()
+    Worktree::register(repository, "demo", &checkout_dir, head, "a test").unwrap()
 }
 
 #[test]
@@ -475,8 +474,7 @@ fn worktrees_commit_beside_each_other_without_harm() {
                     commit_id: first,
                 };
                 let dir = checkouts.join(&branch);
-                let worktree =
-                    LinkedWorktree::register(repository, "fork", &dir, &head, "x").unwrap();
+                let worktree = Worktree::register(repository, "fork", &dir, &head, "x").unwrap();
                 let (mut tree_id, mut parent) = (tree_id, first);
                 for number in 0..10 {
                     // The same contents and names in all forks: they find each other's objects.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::{readers, staged};
 use crate::refs::{lock_of, remove_stale_lock};
-use crate::{GitError, LinkedWorktree, Repository};
+use crate::{GitError, Repository, Worktree};
 use tine_sys::pause;
 
 /// Maximum wait for an index that git has locked.
@@ -75,7 +75,7 @@ impl UpdatedIndex {
     /// Releases the lock when no git process can restore the old index.
     ///
     /// Waits for such processes in the worktree; blocks for at most two seconds.
-    pub fn finish(self, worktree: &LinkedWorktree) {
+    pub fn finish(self, worktree: &Worktree) {
         // If the checkout is unknown, no processes run in it.
         if let Ok(checkout_dir) = worktree.checkout_dir() {
             self.lock.wait_for_readers_in(&checkout_dir);
@@ -109,7 +109,7 @@ impl IndexLock {
     ///
     /// # Errors
     /// [`GitError::IndexLocked`] if it is still held then.
-    pub(super) fn acquire(worktree: &LinkedWorktree) -> Result<IndexLock, GitError> {
+    pub(super) fn acquire(worktree: &Worktree) -> Result<IndexLock, GitError> {
         IndexLock::acquire_at(worktree.git_dir(), TIMEOUT)
     }
 
@@ -221,10 +221,7 @@ impl Drop for IndexLock {
 ///
 /// # Errors
 /// [`GitError::Io`] if a lock cannot be removed, or [`GitError::DamagedHead`].
-pub fn release_stale_lock(
-    repository: &Repository,
-    worktree: &LinkedWorktree,
-) -> Result<(), GitError> {
+pub fn release_stale_lock(repository: &Repository, worktree: &Worktree) -> Result<(), GitError> {
     let git_dir = worktree.git_dir();
     if is_ours(git_dir) {
         for held in [

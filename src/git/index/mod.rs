@@ -38,7 +38,7 @@ use std::thread;
 use gix::bstr::ByteSlice;
 use gix::index::entry::Flags;
 
-use super::{GitError, LinkedWorktree, ObjectId, Repository};
+use super::{GitError, ObjectId, Repository, Worktree};
 use tine_path::RepoPath;
 
 /// Maximum depth of a tree that git accepts (`core.maxTreeDepth`'s default).
@@ -53,7 +53,7 @@ const DEEP_STACK_LEN: usize = 64 << 20;
 /// Runs `work` on a stack that is deep enough for every tree.
 ///
 /// `path` is its index, for errors.
-fn on_deep_stack<T: Send>(
+pub(crate) fn on_deep_stack<T: Send>(
     path: &Path,
     work: impl FnOnce() -> Result<T, GitError> + Send,
 ) -> Result<T, GitError> {
@@ -69,7 +69,7 @@ fn on_deep_stack<T: Send>(
 }
 
 /// Refuses a directory that is too deep for git.
-fn check_depth(depth: usize, tree_id: ObjectId) -> Result<(), GitError> {
+pub(crate) fn check_depth(depth: usize, tree_id: ObjectId) -> Result<(), GitError> {
     if depth <= MAX_TREE_DEPTH {
         return Ok(());
     }
@@ -98,7 +98,7 @@ pub enum Tracking {
 /// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read.
 pub fn tracked_paths(
     repository: &Repository,
-    worktree: &LinkedWorktree,
+    worktree: &Worktree,
     paths: &[RepoPath],
 ) -> Result<Vec<Tracking>, GitError> {
     if paths.is_empty() {
@@ -119,7 +119,7 @@ pub fn tracked_paths(
 /// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read.
 pub fn tracked_below(
     repository: &Repository,
-    worktree: &LinkedWorktree,
+    worktree: &Worktree,
     paths: &[RepoPath],
 ) -> Result<Vec<RepoPath>, GitError> {
     if paths.is_empty() {
@@ -154,7 +154,7 @@ pub fn tracked_below(
 /// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read.
 pub fn intents_to_add(
     repository: &Repository,
-    worktree: &LinkedWorktree,
+    worktree: &Worktree,
 ) -> Result<Vec<RepoPath>, GitError> {
     on_deep_stack(&worktree.index_path(), || {
         let index = read_index(repository, worktree)?;
@@ -194,10 +194,7 @@ fn find_entry<'a>(index: &'a gix::index::File, path: &[u8]) -> Option<&'a gix::i
 /// Reads the worktree's index. A missing one is empty.
 ///
 /// Like git, it does not verify the hash.
-fn read_index(
-    repository: &Repository,
-    worktree: &LinkedWorktree,
-) -> Result<gix::index::File, GitError> {
+fn read_index(repository: &Repository, worktree: &Worktree) -> Result<gix::index::File, GitError> {
     let path = worktree.index_path();
     // The library would block on a pipe.
     tine_sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;

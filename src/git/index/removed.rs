@@ -6,7 +6,7 @@ use gix::bstr::ByteSlice;
 use gix::index::extension::Tree;
 
 use super::{check_depth, on_deep_stack, read_index};
-use crate::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntry, TreeEntryKind};
+use crate::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind, Worktree};
 use tine_path::RepoPath;
 
 /// A path that the index lacks, with the tree's entry.
@@ -32,7 +32,7 @@ pub struct RemovedPath {
 /// read.
 pub fn removed_paths(
     repository: &Repository,
-    worktree: &LinkedWorktree,
+    worktree: &Worktree,
     tree_id: ObjectId,
 ) -> Result<Vec<RemovedPath>, GitError> {
     on_deep_stack(&worktree.index_path(), || {

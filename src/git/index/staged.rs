@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::lock::remove_if_there;
 use crate::refs::lock_of;
-use crate::{GitError, LinkedWorktree, ObjectId, Repository, program};
+use crate::{GitError, ObjectId, Repository, Worktree, program};
 use tine_path::RepoPath;
 
 /// The tree of an index.
@@ -27,7 +27,7 @@ impl Repository {
     /// # Errors
     /// [`GitError::Io`] if the index cannot be read, [`GitError::GitFailed`] if git cannot write
     /// the tree.
-    pub fn index_tree(&self, worktree: &LinkedWorktree) -> Result<IndexTree, GitError> {
+    pub fn index_tree(&self, worktree: &Worktree) -> Result<IndexTree, GitError> {
         let index = ReadIndex::of(worktree)?;
         let mut write = index.command(self, &["write-tree"]);
         let finished = program::finish(&mut write, b"")?;
@@ -60,7 +60,7 @@ impl Repository {
     /// Fails as [`Repository::index_tree`].
     pub fn merged_index_tree(
         &self,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
     ) -> Result<(ObjectId, Vec<RepoPath>), GitError> {
         let unmerged = match self.index_tree(worktree)? {
             IndexTree::Whole(tree_id) => return Ok((tree_id, Vec::new())),
@@ -88,13 +88,13 @@ fn written(output: &[u8]) -> Result<ObjectId, GitError> {
 /// They would lock the index even so, and if they were killed together with the daemon, the lock
 /// would stay forever. Dropping this removes the name, and all files that git created beside it.
 struct ReadIndex<'a> {
-    worktree: &'a LinkedWorktree,
+    worktree: &'a Worktree,
     path: PathBuf,
 }
 
 impl ReadIndex<'_> {
     /// Creates the second name, unless the worktree has no index.
-    fn of(worktree: &LinkedWorktree) -> Result<ReadIndex<'_>, GitError> {
+    fn of(worktree: &Worktree) -> Result<ReadIndex<'_>, GitError> {
         remove_left(worktree)?;
         let read = ReadIndex {
             worktree,
@@ -139,12 +139,12 @@ impl Drop for ReadIndex<'_> {
 }
 
 /// Removes a dead tine process's second name of the index.
-pub(super) fn remove_left(worktree: &LinkedWorktree) -> Result<(), GitError> {
+pub(super) fn remove_left(worktree: &Worktree) -> Result<(), GitError> {
     let path = read_path(worktree);
     remove_if_there(&lock_of(&path))?;
     remove_if_there(&path)
 }
 
-fn read_path(worktree: &LinkedWorktree) -> PathBuf {
+fn read_path(worktree: &Worktree) -> PathBuf {
     worktree.git_dir().join("index.tine-read")
 }

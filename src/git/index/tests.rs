@@ -18,7 +18,7 @@ use tine_attr::{Attr, FileKind, Ino, Timestamp};
 struct Fork {
     test: TestRepository,
     repository: Repository,
-    worktree: LinkedWorktree,
+    worktree: Worktree,
     dir: PathBuf,
 }
 
@@ -58,7 +58,7 @@ impl Fork {
             commit_id: test.id_of("HEAD"),
         };
         test.git(&["branch", "fork"]);
-        let worktree = LinkedWorktree::register(&repository, "fork", &dir, &head, "x").unwrap();
+        let worktree = Worktree::register(&repository, "fork", &dir, &head, "x").unwrap();
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join(".git"), worktree.dot_git()).unwrap();
         let fork = Fork {

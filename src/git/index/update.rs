@@ -10,7 +10,7 @@ use super::lock::{IndexLock, PreparedIndex};
 use super::untracked::KnownFiles;
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_time};
 use super::{check_depth, find_entry, is_in_skipped_directory, on_deep_stack, read_index};
-use crate::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
+use crate::{GitError, ObjectId, Repository, TreeEntryKind, Worktree};
 use tine_attr::{Attr, Timestamp};
 use tine_path::RepoPath;
 
@@ -70,7 +70,7 @@ pub struct IndexTarget {
 /// the index.
 pub fn prepare_index(
     repository: &Repository,
-    worktree: &LinkedWorktree,
+    worktree: &Worktree,
     known_state: Option<&KnownState<'_>>,
     target: impl FnOnce() -> Result<IndexTarget, GitError> + Send,
 ) -> Result<PreparedIndex, GitError> {
@@ -99,7 +99,7 @@ pub fn prepare_index(
 #[cfg(test)]
 pub(super) fn update_index(
     repository: &Repository,
-    worktree: &LinkedWorktree,
+    worktree: &Worktree,
     tree_id: ObjectId,
     changes: &[IndexChange],
     known_state: Option<&KnownState<'_>>,

@@ -5,7 +5,7 @@ use crate::Head;
 use crate::testing::TestRepository;
 
 /// A repository and a worktree of it, whose checkout has nothing but its `.git`.
-fn sample(name: &str) -> (TestRepository, Repository, LinkedWorktree, String) {
+fn sample(name: &str) -> (TestRepository, Repository, Worktree, String) {
     let test = TestRepository::new();
     test.write("f", "one");
     test.commit("one");
@@ -14,7 +14,7 @@ fn sample(name: &str) -> (TestRepository, Repository, LinkedWorktree, String) {
         commit_id: test.id_of("HEAD"),
     };
     let dir = test.dir().parent().unwrap().join(name);
-    let worktree = LinkedWorktree::register(&repository, "demo", &dir, &head, "x").unwrap();
+    let worktree = Worktree::register(&repository, "demo", &dir, &head, "x").unwrap();
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join(".git"), worktree.dot_git()).unwrap();
     let dir = dir.to_str().unwrap().to_owned();

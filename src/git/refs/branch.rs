@@ -13,7 +13,7 @@ use super::damage::damaged_ref;
 use super::reflog_message;
 use crate::index::{has_switch_to, is_within, switches_to};
 use crate::worktree::Checkout;
-use crate::{GitError, LinkedWorktree, Repository};
+use crate::{GitError, Repository, Worktree};
 
 /// Maximum wait for a `git switch` in progress.
 const SWITCH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -197,7 +197,7 @@ impl Repository {
     pub fn other_checkout_of(
         &self,
         name: &str,
-        worktree: &LinkedWorktree,
+        worktree: &Worktree,
     ) -> Result<Option<PathBuf>, GitError> {
         let full_name = format!("refs/heads/{}", self.branch_behind(name));
         let mut others = self.checkouts()?.into_iter().filter(|checkout| {

@@ -87,6 +87,10 @@ impl Repository {
 
     /// Opens the refs as seen from the worktree with `git_dir`.
     fn refs_of(&self, git_dir: &Path) -> gix::refs::file::Store {
+        if self.is_own_git_dir(git_dir) {
+            let dir = git_dir.to_owned();
+            return gix::refs::file::Store::at_opts(dir, self.hash_kind(), read_only());
+        }
         gix::refs::file::Store::for_linked_worktree_opts(
             git_dir.to_owned(),
             self.inner.common_dir.clone(),
@@ -140,17 +144,24 @@ impl Repository {
         if revision.is_empty() || revision.contains(['\0', '\n']) {
             return Err(unknown());
         }
-        let mut command = program::command(&self.inner.common_dir);
-        command
-            .env("GIT_DIR", git_dir)
-            .args(["rev-parse", "--quiet", "--verify", "--end-of-options"])
-            .arg(revision);
-        let finished = program::finish(&mut command, b"")?;
-        if !finished.status.success() {
-            log::debug!("{}", program::failed(&command, &finished));
-            return Err(unknown());
-        }
-        let id = ObjectId::from_hex(finished.stdout.trim_ascii()).map_err(|_| unknown())?;
+        let parse = |git_dir: &Path| {
+            let mut command = program::command(&self.inner.common_dir);
+            command
+                .env("GIT_DIR", git_dir)
+                .args(["rev-parse", "--quiet", "--verify", "--end-of-options"])
+                .arg(revision);
+            let finished = program::finish(&mut command, b"")?;
+            if !finished.status.success() {
+                log::debug!("{}", program::failed(&command, &finished));
+                return Err(unknown());
+            }
+            ObjectId::from_hex(finished.stdout.trim_ascii()).map_err(|_| unknown())
+        };
+        let id = match parse(git_dir) {
+            // What the fork's own refs do not name, the main repository's may.
+            Err(_) if self.is_own_git_dir(git_dir) => parse(self.common_dir())?,
+            parsed => parsed?,
+        };
         match self.peel(id) {
             // git accepts any full id, whether the object exists or not. A ref to a missing object
             // is a different error.

@@ -86,6 +86,19 @@ impl Checkout {
         Ok(())
     }
 
+    /// Reads a fork's own git directory as a checkout.
+    ///
+    /// Its branches are not the main repository's, except for `followed` (short name).
+    pub fn of_own(git_dir: &Path, dir: PathBuf, followed: Option<&str>) -> Checkout {
+        let mut checkout = Checkout::read(git_dir, dir);
+        let followed = followed.map(|name| format!("refs/heads/{name}").into_bytes());
+        let is_followed = |name: &Vec<u8>| Some(name) == followed.as_ref();
+        checkout.branch = checkout.branch.filter(is_followed);
+        checkout.named = checkout.named.filter(is_followed);
+        checkout.pending.retain(is_followed);
+        checkout
+    }
+
     /// Returns whether the branch `full_name` is checked out or pending there.
     pub fn uses(&self, full_name: &[u8]) -> bool {
         self.branch.as_deref() == Some(full_name) || self.is_pending(full_name)

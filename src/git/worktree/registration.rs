@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{LinkedWorktree, id_stem, registered_git_dirs};
+use super::{Worktree, id_stem, registered_git_dirs};
 use crate::refs::{read_if_there, sync_if_there};
 use crate::{GitError, Head, ObjectId, Repository};
 use tine_sys::file;
@@ -21,7 +21,7 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_millis(500);
 
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(10);
 
-impl LinkedWorktree {
+impl Worktree {
     /// Registers a worktree with its checkout at `checkout_dir`.
     ///
     /// HEAD is on `head`, and the worktree is locked with `lock_reason`. Nothing is written at
@@ -36,18 +36,18 @@ impl LinkedWorktree {
         checkout_dir: &Path,
         head: &Head,
         lock_reason: &str,
-    ) -> Result<LinkedWorktree, GitError> {
+    ) -> Result<Worktree, GitError> {
         let left_at = head.commit_id();
-        LinkedWorktree::register_again(repository, name, checkout_dir, head, left_at, lock_reason)
+        Worktree::register_again(repository, name, checkout_dir, head, left_at, lock_reason)
     }
 
     /// Registers a worktree again that was lost.
     ///
     /// The reflog of HEAD begins at `left_at`, where the worktree left its branch, which may have
-    /// moved since. Otherwise it acts as [`LinkedWorktree::register`].
+    /// moved since. Otherwise it acts as [`Worktree::register`].
     ///
     /// # Errors
-    /// Fails as [`LinkedWorktree::register`].
+    /// Fails as [`Worktree::register`].
     pub fn register_again(
         repository: &Repository,
         name: &str,
@@ -55,7 +55,7 @@ impl LinkedWorktree {
         head: &Head,
         left_at: Option<ObjectId>,
         lock_reason: &str,
-    ) -> Result<LinkedWorktree, GitError> {
+    ) -> Result<Worktree, GitError> {
         let worktrees_dir = repository.common_dir().join("worktrees");
         fs::create_dir_all(&worktrees_dir).map_err(GitError::io("create", &worktrees_dir))?;
         let worktree = claim_id(&worktrees_dir, name)?;
@@ -120,7 +120,7 @@ impl LinkedWorktree {
     /// # Errors
     /// [`GitError::Io`] if `gitdir` cannot be written.
     pub fn relocate(&self, checkout_dir: &Path) -> Result<(), GitError> {
-        replace_file(&self.git_dir.join("gitdir"), &gitdir_content(checkout_dir))
+        replace_file(&self.gitdir_path(), &gitdir_content(checkout_dir))
     }
 
     /// Removes the registration with its HEAD, index and logs, and syncs that.
@@ -132,7 +132,7 @@ impl LinkedWorktree {
     /// # Errors
     /// [`GitError::Io`] if a file cannot be removed.
     pub fn remove(self) -> Result<(), GitError> {
-        let gitdir = self.git_dir.join("gitdir");
+        let gitdir = self.gitdir_path();
         match fs::remove_file(&gitdir) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(GitError::io("remove", &gitdir)(error));
@@ -154,6 +154,9 @@ impl LinkedWorktree {
                 }
                 _ => break,
             }
+        }
+        if self.is_own() {
+            return self.git_dir.parent().map_or(Ok(()), sync_if_there);
         }
         // Like git, remove the directory after the last worktree. With others it is not empty.
         let Some(worktrees_dir) = self.git_dir.parent() else {
@@ -229,7 +232,7 @@ impl LinkedWorktree {
 }
 
 /// Returns the content of `HEAD`.
-fn head_content(head: &Head) -> String {
+pub(crate) fn head_content(head: &Head) -> String {
     match head {
         Head::Branch { name, .. } | Head::Unborn { name } => format!("ref: {name}\n"),
         Head::Detached { commit_id } => format!("{commit_id}\n"),
@@ -249,7 +252,7 @@ fn replace_file(path: &Path, content: &[u8]) -> Result<(), GitError> {
 }
 
 /// Creates the directory of a worktree called `name`, which claims the id.
-fn claim_id(worktrees_dir: &Path, name: &str) -> Result<LinkedWorktree, GitError> {
+fn claim_id(worktrees_dir: &Path, name: &str) -> Result<Worktree, GitError> {
     let stem = id_stem(name);
     for counter in 0u32.. {
         // Numbered as git does: `demo`, `demo1`, `demo2`.
@@ -259,7 +262,12 @@ fn claim_id(worktrees_dir: &Path, name: &str) -> Result<LinkedWorktree, GitError
         };
         let git_dir = worktrees_dir.join(&id);
         match fs::create_dir(&git_dir) {
-            Ok(()) => return Ok(LinkedWorktree { id, git_dir }),
+            Ok(()) => {
+                return Ok(Worktree {
+                    id: Some(id),
+                    git_dir,
+                });
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             // A concurrent `git worktree prune` removes the directory while it is empty.
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -294,14 +302,18 @@ pub fn remove_unfinished(
         {
             log::info!("removing the worktree {id}, which was never finished or half removed");
             let id = id.to_owned();
-            LinkedWorktree { id, git_dir }.remove()?;
+            Worktree {
+                id: Some(id),
+                git_dir,
+            }
+            .remove()?;
         }
     }
     Ok(())
 }
 
 /// Returns the content of `gitdir` for a checkout at `checkout_dir`.
-fn gitdir_content(checkout_dir: &Path) -> Vec<u8> {
+pub(crate) fn gitdir_content(checkout_dir: &Path) -> Vec<u8> {
     let mut content = checkout_dir.join(".git").into_os_string().into_vec();
     content.push(b'\n');
     content

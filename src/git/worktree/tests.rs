@@ -26,7 +26,7 @@ fn beside(test: &TestRepository, name: &str) -> PathBuf {
 }
 
 /// Makes a checkout as a mount would show it: the `.git` file and nothing else.
-fn make_checkout(worktree: &LinkedWorktree) -> PathBuf {
+fn make_checkout(worktree: &Worktree) -> PathBuf {
     let dir = worktree.checkout_dir().unwrap();
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join(".git"), worktree.dot_git()).unwrap();
@@ -40,9 +40,8 @@ fn git_sees_a_locked_worktree_and_leaves_it_alone() {
         let commit_id = test.id_of("HEAD");
         let dir = beside(&test, "de mo");
         let worktree =
-            LinkedWorktree::register(&repository, "demo", &dir, &head(&test), "mounted by tine")
-                .unwrap();
-        assert_eq!(worktree.id(), "demo");
+            Worktree::register(&repository, "demo", &dir, &head(&test), "mounted by tine").unwrap();
+        assert_eq!(worktree.id(), Some("demo"));
         assert!(!dir.exists(), "nothing is written at the checkout");
         let listed = format!(
             "worktree {}\nHEAD {commit_id}\nbranch refs/heads/tine/demo\nlocked mounted by tine\n",
@@ -77,7 +76,7 @@ fn git_sees_a_locked_worktree_and_leaves_it_alone() {
 #[test]
 fn registration_is_what_git_worktree_add_writes() {
     let (test, repository) = sample(&[]);
-    let ours = LinkedWorktree::register(
+    let ours = Worktree::register(
         &repository,
         "ours",
         &beside(&test, "ours"),
@@ -98,7 +97,7 @@ fn registration_is_what_git_worktree_add_writes() {
         "t",
         theirs_dir,
     ]);
-    let theirs = LinkedWorktree::open(&repository, "theirs").unwrap();
+    let theirs = Worktree::open(&repository, "theirs").unwrap();
     for name in ["commondir", "locked"] {
         assert_eq!(
             fs::read(ours.git_dir().join(name)).unwrap(),
@@ -116,7 +115,7 @@ fn registration_is_what_git_worktree_add_writes() {
     );
     assert_eq!(theirs.checkout_dir().unwrap(), beside(&test, "theirs"));
     for id in ["none", "..", "", "ours/refs"] {
-        assert!(LinkedWorktree::open(&repository, id).is_err(), "{id:?}");
+        assert!(Worktree::open(&repository, id).is_err(), "{id:?}");
     }
 }
 
@@ -127,11 +126,11 @@ fn names_that_are_taken_or_odd_get_an_id_of_their_own() {
         let head = Head::Detached {
             commit_id: test.id_of("HEAD"),
         };
-        LinkedWorktree::register(&repository, name, &beside(&test, name), &head, "x").unwrap()
+        Worktree::register(&repository, name, &beside(&test, name), &head, "x").unwrap()
     };
     let ids: Vec<_> = ["demo", "demo", "demo", "a/../b ä.lock", ""]
         .iter()
-        .map(|name| register(name).id().to_owned())
+        .filter_map(|name| register(name).id().map(str::to_owned))
         .collect();
     assert_eq!(ids, ["demo", "demo1", "demo2", "a----b---lock", "worktree"]);
     assert_eq!(test.git(&["worktree", "list"]).lines().count(), 6);
@@ -148,7 +147,7 @@ fn an_unborn_branch_can_be_registered() {
         name: "refs/heads/start".into(),
     };
     let worktree =
-        LinkedWorktree::register(&repository, "demo", &beside(&test, "demo"), &head, "x").unwrap();
+        Worktree::register(&repository, "demo", &beside(&test, "demo"), &head, "x").unwrap();
     assert_eq!(repository.head_of(worktree.git_dir()).unwrap(), head);
     assert!(
         test.git(&["worktree", "list", "--porcelain"])
@@ -166,7 +165,7 @@ fn an_unborn_branch_can_be_registered() {
 #[test]
 fn relocation_and_removal_are_seen_by_git() {
     let (test, repository) = sample(&[]);
-    let worktree = LinkedWorktree::register(
+    let worktree = Worktree::register(
         &repository,
         "demo",
         &beside(&test, "old"),
@@ -201,7 +200,7 @@ fn a_bare_repository_has_linked_worktrees_with_logs() {
         commit_id: test.id_of("HEAD"),
     };
     let worktree =
-        LinkedWorktree::register(&repository, "demo", &beside(&test, "demo"), &head, "x").unwrap();
+        Worktree::register(&repository, "demo", &beside(&test, "demo"), &head, "x").unwrap();
     let dir = make_checkout(&worktree);
     let dir = dir.to_str().unwrap();
     test.git(&["-C", dir, "reset", "-q", "--hard"]);
@@ -222,7 +221,7 @@ fn worktree_configuration_follows_without_place_and_sparseness() {
         test.dir().to_str().unwrap(),
     ]);
     let repository = test.open();
-    let worktree = LinkedWorktree::register(
+    let worktree = Worktree::register(
         &repository,
         "demo",
         &beside(&test, "demo"),
@@ -249,7 +248,7 @@ fn operations_under_way_are_told_by_name() {
     test.git(&["checkout", "-q", "main"]);
     test.write("f", "mine");
     test.commit("mine");
-    let worktree = LinkedWorktree::register(
+    let worktree = Worktree::register(
         &repository,
         "demo",
         &beside(&test, "demo"),

@@ -109,6 +109,7 @@ fn switch(
         repository.branch(&branch)?;
         repository.branch_behind(&branch)
     };
+    let is_own = open.worktree.is_own();
     let is_on = |name: &str| name == branch || repository.branch_behind(name) == branch;
     if !request.create && head.short_branch().is_some_and(is_on) {
         return Ok(stays(fork, &head, branch));
@@ -137,11 +138,9 @@ fn switch(
         merge: request.merge,
     };
     let store = &daemon.store;
-    let _lease = lease(
-        daemon,
-        &[&branch],
-        &format!("tine branch switch {fork} {branch}"),
-    )?;
+    let leased: &[&str] = if is_own { &[] } else { &[&branch] };
+    let by_switch = format!("tine branch switch {fork} {branch}");
+    let _lease = lease(daemon, leased, &by_switch)?;
     if let (true, None, Some(moved)) = (
         request.create,
         &request.at,
@@ -149,7 +148,7 @@ fn switch(
     ) {
         return step_off(guard, &repository, &head, &moved, branch);
     }
-    if !request.create {
+    if !request.create && !is_own {
         existing(&repository, &branch).map_err(|error| match error {
             ChangeError::NoSuchBranch(_) => no_branch_to_go_to(fork, &branch, error.into()),
             error => error.into(),
@@ -159,6 +158,7 @@ fn switch(
     let (step, changes) = switch::plan(store, &repository, fork, &open, by, &head, &options)
         .map_err(|error| match error {
             ChangeError::Git(error) => taken(&repository, error),
+            ChangeError::NoSuchBranch(_) => no_branch_to_go_to(fork, &branch, error.into()),
             error => in_the_way(request, error.into()),
         })?;
     let target = Target {
@@ -257,7 +257,8 @@ pub(crate) fn check_switch_can_be_undone(
     let Some(branch) = &switch.from else {
         return Ok(());
     };
-    match repository.branch(branch)? {
+    let worktree = daemon.store.worktree_of(fork)?;
+    match repository.refs_at(worktree.git_dir()).branch(branch)? {
         None => Err(Failure::new(
             ErrorCode::CannotUndo,
             format!("the branch {branch:?} is gone since the operation"),
@@ -271,6 +272,7 @@ pub(crate) fn check_switch_can_be_undone(
             format!("the branch {branch:?} has moved on since the operation"),
         )
         .hint(way)),
+        Some(_) if worktree.is_own() => Ok(()),
         Some(_) => Ok(BranchUsage::now(&daemon.store, repository)?.refuse_held(branch)?),
     }
 }

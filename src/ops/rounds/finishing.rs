@@ -18,7 +18,7 @@ use crate::protocol::{DirectoryWritten, FinishedSeat, RoundFinished, UnmountActi
 use crate::state::slots::Daemon;
 use tine_change::round::{self, ArchiveRecord, Mode, RoundRecord, Seat, SeatState};
 use tine_change::{scratch, write_back};
-use tine_git::{LinkedWorktree, Repository};
+use tine_git::Repository;
 use tine_path::shell::shell_word;
 use tine_store::{ForkName, StoreError};
 use tine_workspace::Actor;
@@ -108,7 +108,7 @@ fn refuse_elsewhere(
         Err(StoreError::NoSuchFork(_)) => return Ok(()),
         record => record?,
     };
-    let worktree = LinkedWorktree::open(repository, &record.worktree_id)?;
+    let worktree = record.open_worktree(repository)?;
     let head = repository.head_of(worktree.git_dir())?;
     if head.short_branch() == Some(branch) || worktree.operation_in_progress().is_some() {
         return Ok(());

@@ -10,11 +10,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use clap::ValueEnum;
+
 use crate::failure::{ErrorCode, Failure};
 use tine_fuse::{TransportChoice, UnknownTransport};
 use tine_git::{GitError, Repository, program};
 use tine_store::default_mount_root;
-use tine_store::{ForkName, ForkRecord};
+use tine_store::{ForkName, ForkRecord, GitKind};
 use tine_sys::process;
 
 /// Returns the default mount place of the fork `name`.
@@ -64,6 +66,20 @@ pub(crate) fn transport(repository: &Repository) -> Result<TransportChoice, Fail
         )
         .cause(error.to_string())
         .hint("`git config tine.transport auto`")
+    })
+}
+
+/// Returns the kind of git directory that git's setting `tine.git` names.
+pub(crate) fn git_kind(repository: &Repository) -> Result<GitKind, Failure> {
+    let Some(text) = repository.config_string("tine.git") else {
+        return Ok(GitKind::default());
+    };
+    GitKind::from_str(&text, true).map_err(|_| {
+        Failure::new(
+            ErrorCode::Usage,
+            format!("the setting tine.git is {text:?}"),
+        )
+        .hint("`git config tine.git own` or `git config tine.git linked`")
     })
 }
 
@@ -239,6 +255,8 @@ mod tests {
                 state: None,
                 branch: None,
                 detached: false,
+                git_kind: GitKind::default(),
+                follow: false,
                 mount_dir: root.join("one"),
                 mounted: false,
                 settings: MountSettings::default(),

@@ -24,8 +24,10 @@ use super::generations::GenerationMaker;
 use super::handoffs::HandoffRegistry;
 use super::overlay::Overlays;
 use super::presence::Presence;
+use super::taking::{self, TakeOver, TakeOverState};
 use crate::failure::{ErrorCode, Failure};
 use tine_attr::Timestamp;
+use tine_dotgit::GitDirectory;
 use tine_fuse::{FuseMount, Traffic, Transport};
 use tine_git::{ObjectId, Repository};
 use tine_store::{Fork, ForkName, MountSettings, Store};
@@ -79,6 +81,8 @@ pub struct Daemon {
     pub buffers: Buffers,
     /// Editors whose buffers mounts show. Internally synchronised.
     pub overlays: Overlays,
+    /// Forks whose commits are to be taken over. Internally synchronised.
+    pub take_over: TakeOver,
 }
 
 /// One fork in memory.
@@ -88,6 +92,8 @@ pub struct Slot {
     /// The fork's lock. Its holder may change the fork; it protects no field.
     lock: RankedMutex<()>,
     state: RankedMutex<State>,
+    /// State of taking over its commits. Internally synchronised.
+    pub(super) take_over: TakeOverState,
 }
 
 #[derive(Default)]
@@ -114,6 +120,8 @@ struct State {
 
 struct Mounted {
     mount: Arc<FuseMount>,
+    /// The fork's own git directory, as the mount shows it.
+    git_dir: Option<Arc<GitDirectory>>,
     ending: Arc<MountEnd>,
     settings: MountSettings,
 }
@@ -196,6 +204,7 @@ impl Daemon {
             generations: GenerationMaker::default(),
             buffers: Buffers::default(),
             overlays: Overlays::default(),
+            take_over: TakeOver::default(),
         }
     }
 
@@ -220,6 +229,7 @@ impl Daemon {
                 name: name.clone(),
                 lock: RankedMutex::new(Rank::Fork, ()),
                 state: RankedMutex::new(Rank::Slot, State::default()),
+                take_over: TakeOverState::default(),
             })
         });
         slot.clone()
@@ -272,6 +282,7 @@ impl Daemon {
                 self.handoffs.wake();
                 self.generations.wake();
                 self.buffers.wake();
+                self.take_over.wake();
             }
             Err(_) => self.stopping.store(false, Ordering::SeqCst),
         }
@@ -341,6 +352,9 @@ impl Daemon {
             _held: held,
         };
         guard.finish_outside_end();
+        if let Err(failure) = taking::take_over_if_pending(self, slot) {
+            log::warn!("{}: its commits are not taken over: {failure}", slot.name);
+        }
         guard
     }
 
@@ -393,6 +407,15 @@ impl Slot {
             .mounted
             .as_ref()
             .map(|mounted| mounted.mount.dir().to_owned())
+    }
+
+    /// Returns the git directory that the mount shows, and the mount.
+    ///
+    /// `None` if the fork is not mounted or is a linked worktree.
+    pub(super) fn git_directory(&self) -> Option<(Arc<GitDirectory>, Arc<FuseMount>)> {
+        let state = self.state.lock();
+        let mounted = state.mounted.as_ref()?;
+        Some((mounted.git_dir.clone()?, mounted.mount.clone()))
     }
 
     /// Returns the settings of the fork's present mount.

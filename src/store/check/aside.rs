@@ -146,7 +146,7 @@ impl Store {
         Ok(match parts.as_slice() {
             ["refs", ..] => Return::Exchange(None),
             // A file of a worktree. A worktree that was moved as a whole has two parts.
-            ["worktrees", _, _, ..] => {
+            ["worktrees", _, _, ..] | ["forks", _, "git", _, ..] => {
                 let dir = to.parent().unwrap_or(&to);
                 match std::fs::read_dir(dir) {
                     Ok(_) => Return::Exchange(None),

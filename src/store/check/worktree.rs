@@ -13,7 +13,7 @@ use crate::mend::dot_git_path;
 use crate::places::is_there;
 use crate::{DotGit, Store, StoreError};
 use tine_git::index::tracked_paths;
-use tine_git::{DamagedBranch, GitError, Head, LinkedWorktree, ObjectId};
+use tine_git::{DamagedBranch, GitError, Head, ObjectId, Repository, Worktree};
 use tine_sys::file;
 
 impl StoreCheck<'_> {
@@ -86,7 +86,7 @@ impl StoreCheck<'_> {
             return;
         }
         let defect = if path.exists() {
-            match LinkedWorktree::open(self.repository(), &record.worktree_id) {
+            match record.open_worktree(self.repository()) {
                 // Asking for any path reads the whole index.
                 Ok(worktree) => {
                     tracked_paths(self.repository(), &worktree, &[dot_git_path()]).err()
@@ -200,11 +200,8 @@ impl Store {
     fn broken_branch_of(&self, dir: &Path) -> Option<(String, PathBuf)> {
         let branch = branch_of(dir)?;
         self.repository.check_branch_name(&branch).ok()?;
-        let path = self
-            .repository
-            .common_dir()
-            .join("refs/heads")
-            .join(&branch);
+        let refs = self.repository.refs_at(dir);
+        let path = refs.common_dir().join("refs/heads").join(&branch);
         is_there(&path).then_some((branch, path))
     }
 
@@ -236,12 +233,12 @@ impl Store {
             }
             Some(HeadDefect::Damaged(_)) => {}
         }
-        let repository = &self.repository;
         let newest = self.newest_existing(&record, &dir);
         if let Some(newest) = newest {
             // The existing ref may keep the lost commit.
-            repository.keep(name.as_str(), "head", newest)?;
+            self.repository.keep(name.as_str(), "head", newest)?;
         }
+        let repository = &self.repository.refs_at(&dir);
         let reflog = BACK_TO_NEWEST;
         match repository.head_of(&dir) {
             Ok(head) => match (head.short_branch(), head.commit_id(), newest) {
@@ -262,7 +259,7 @@ impl Store {
                 _ => Err(no_known_commit(dir.join("HEAD"))),
             },
             Err(_) if let Some((branch, path)) = self.broken_branch_of(&dir) => match newest {
-                Some(newest) => self.reset_branch(&branch, &path, newest),
+                Some(newest) => self.reset_branch(repository, &branch, &path, newest),
                 None => Err(no_known_commit(path)),
             },
             Err(_) => {
@@ -307,29 +304,30 @@ impl Store {
             return Ok("it is whole".to_owned());
         }
         match self.repository.newest_of_branch(branch)? {
-            Some(newest) => self.reset_branch(branch, &path, newest),
+            Some(newest) => self.reset_branch(&self.repository, branch, &path, newest),
             None => Err(no_known_commit(path)),
         }
     }
 
     /// Moves a branch's damaged file aside and sets the branch to `commit_id`.
     ///
-    /// `branch` is a short name. Returns a description of the repair.
+    /// `branch` is a short name in `refs`. Returns a description of the repair.
     fn reset_branch(
         &self,
+        refs: &Repository,
         branch: &str,
         path: &Path,
         commit_id: ObjectId,
     ) -> Result<String, StoreError> {
         let reflog = BACK_TO_NEWEST;
         let aside = next_aside(&self.places)?;
-        move_to(path, &aside.join("refs/heads").join(branch))?;
+        let within = path.strip_prefix(self.places.root());
+        let kept = within.map_or(Path::new("refs/heads").join(branch), Path::to_owned);
+        move_to(path, &aside.join(kept))?;
         // The packed value is older.
-        match self.repository.branch_target(branch)? {
-            Some(packed) => self
-                .repository
-                .move_branch(branch, packed, commit_id, reflog)?,
-            None => self.repository.create_branch(branch, commit_id, reflog)?,
+        match refs.branch_target(branch)? {
+            Some(packed) => refs.move_branch(branch, packed, commit_id, reflog)?,
+            None => refs.create_branch(branch, commit_id, reflog)?,
         }
         Ok(format!(
             "the branch {branch}, whose ref was damaged, is at {commit_id}; {}",
@@ -350,7 +348,7 @@ impl Store {
     }
 
     fn write_head(&self, dir: &Path, head: &Head) -> Result<(), StoreError> {
-        Ok(LinkedWorktree::replace_head(dir, head)?)
+        Ok(Worktree::replace_head(dir, head)?)
     }
 
     /// Rebuilds a fork's index from HEAD, or from the base without HEAD.
@@ -370,9 +368,10 @@ impl Store {
             record.conversions.as_ref(),
             None,
         )?;
-        let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
+        let worktree = record.open_worktree(&self.repository)?;
         let aside = self.worktree_file_aside(&dir, "index")?;
-        InitialContent::of_base(prepared, commit_id, None).fill_worktree(&worktree)?;
+        InitialContent::of_base(prepared, commit_id, None)
+            .fill_worktree(&self.repository, &worktree)?;
         Ok(format!("made again; {}", describe_aside(aside)))
     }
 
@@ -396,8 +395,14 @@ impl Store {
             return Ok(None);
         }
         let aside = next_aside(&self.places)?;
-        let id = dir.file_name().unwrap_or_default();
-        let to = aside.join("worktrees").join(id).join(file);
+        let to = match dir.strip_prefix(self.places.root()) {
+            // The fork's own git directory.
+            Ok(within) => aside.join(within).join(file),
+            Err(_) => {
+                let id = dir.file_name().unwrap_or_default();
+                aside.join("worktrees").join(id).join(file)
+            }
+        };
         move_to(&dir.join(file), &to)?;
         Ok(Some(aside))
     }

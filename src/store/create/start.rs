@@ -9,7 +9,7 @@ use crate::{Store, StoreError};
 use tine_git::{GitError, Head, ObjectId};
 
 /// Branch and commit at which a new fork begins.
-pub(super) struct Start {
+pub(crate) struct Start {
     /// Short name.
     pub branch: String,
     /// True if the branch must be made.
@@ -34,7 +34,13 @@ impl Start {
         }
     }
 
-    pub(super) fn head(&self) -> Head {
+    /// Returns the branch of the main repository that follows the fork's.
+    pub(super) fn followed(&self, options: &ForkOptions) -> Option<String> {
+        let follows = self.is_new || (options.follow && !self.is_detached);
+        (follows && !options.git_kind.is_linked()).then(|| self.branch.clone())
+    }
+
+    pub(crate) fn head(&self) -> Head {
         let name = format!("refs/heads/{}", self.branch);
         match self.commit_id {
             Some(commit_id) if self.is_detached => Head::Detached { commit_id },
@@ -52,7 +58,10 @@ impl Store {
         let repository = &self.repository;
         let branch = options.branch();
         repository.check_branch_name(&branch)?;
-        if let Some(at) = self.checked_out_at(&branch)? {
+        // A fork that is a repository of its own has a branch of its own.
+        if options.git_kind.is_linked()
+            && let Some(at) = self.checked_out_at(&branch)?
+        {
             return Err(GitError::BranchCheckedOut { branch, at }.into());
         }
         let wanted = match (&options.state, &options.from) {

@@ -8,7 +8,7 @@ use super::super::tests::check_index_file;
 use super::super::{IndexChange, KnownState, update_index};
 use super::*;
 use crate::testing::TestRepository;
-use crate::{BaseCache, Head, InoHasher, LinkedWorktree, Repository, TreeChange};
+use crate::{BaseCache, Head, InoHasher, Repository, TreeChange, Worktree};
 use tine_attr::{Attr, FileKind, Ino};
 
 const STAT: BaseStat = BaseStat {
@@ -128,7 +128,7 @@ fn the_first_status_reads_no_file() {
     let head = Head::Detached {
         commit_id: test.id_of("HEAD"),
     };
-    let worktree = LinkedWorktree::register(&repository, "fork", &dir, &head, "x").unwrap();
+    let worktree = Worktree::register(&repository, "fork", &dir, &head, "x").unwrap();
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join(".git"), worktree.dot_git()).unwrap();
     let dir_name = dir.to_str().unwrap();
@@ -308,7 +308,7 @@ fn directories_as_deep_as_git_takes_them_are_no_trouble() {
             name: "refs/heads/deep".into(),
         };
         let dir = test.dir().join("../deep");
-        let worktree = LinkedWorktree::register(&repository, "deep", &dir, &head, "x").unwrap();
+        let worktree = Worktree::register(&repository, "deep", &dir, &head, "x").unwrap();
         let updated = update_index(&repository, &worktree, tree_id, &[], None);
         assert_eq!(updated.is_ok(), is_fine, "{depth}");
         // The index stays locked for as long as somebody might put the old one back.
@@ -347,7 +347,7 @@ fn git_trusts_the_entries_of_a_fork_that_did_not_change() {
         commit_id: test.id_of("HEAD"),
     };
     let place = test.dir().join("../fork");
-    let worktree = LinkedWorktree::register(&repository, "fork", &place, &head, "x").unwrap();
+    let worktree = Worktree::register(&repository, "fork", &place, &head, "x").unwrap();
     fs::copy(&index, worktree.index_path()).unwrap();
     let written = Timestamp::from_secs(1_700_000_000);
     let attr = Attr {

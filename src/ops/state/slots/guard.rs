@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::super::overlay;
-use super::super::{place, room, strays};
+use super::super::{lent_settings, place, room, strays, taking};
 use crate::failure::{ErrorCode, Failure};
 use crate::{monitor, policy};
 use tine_change::{CommitOutcome, SettleOutcome, branches, fork_point};
+use tine_dotgit::{Callbacks, GitDirectory};
 use tine_fuse::{FuseMount, MountError, MountOptions, UnmountMode};
+use tine_git::own::alternates_of;
 use tine_git::{Head, Repository};
 use tine_store::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason,
@@ -44,6 +46,7 @@ pub struct ForkGuard<'a> {
 
 impl Drop for ForkGuard<'_> {
     fn drop(&mut self) {
+        self.tell_git_dir();
         if thread::panicking()
             && let Some(fork) = self.slot.open_fork()
         {
@@ -53,6 +56,49 @@ impl Drop for ForkGuard<'_> {
 }
 
 impl ForkGuard<'_> {
+    /// Updates mount and main repository after changes in the git directory.
+    ///
+    /// An operation may have changed it. Does nothing for a linked worktree.
+    fn tell_git_dir(&self) {
+        if !self.slot.take_over.is_own() || thread::panicking() {
+            return;
+        }
+        if let Some((directory, mount)) = self.slot.git_directory() {
+            mount.invalidate(directory.resync());
+        }
+        if let Err(failure) = taking::take_over(self.daemon, self.slot) {
+            log::warn!("{}: its commits are not taken over: {failure}", self.name());
+        }
+    }
+
+    /// Opens the fork's own git directory for a mount.
+    ///
+    /// `None` for a linked worktree.
+    fn open_git_dir(&self, fork: &Arc<Fork>) -> Result<Option<Arc<GitDirectory>>, Failure> {
+        if !fork.worktree.is_own() {
+            return Ok(None);
+        }
+        let repository = &self.daemon.repository;
+        let (git_dir, main) = (fork.worktree.git_dir(), repository.common_dir());
+        let borrowed = alternates_of(&main.join("objects"));
+        let directory = GitDirectory::open(git_dir, main, &borrowed, self.name().as_str())
+            .map_err(|error| Failure::io("open", git_dir, &error))?;
+        let (daemon, slot) = (Arc::downgrade(self.daemon), Arc::downgrade(self.slot));
+        let workspace = fork.workspace.clone();
+        directory.set_callbacks(Callbacks {
+            changed: Some(Arc::new(move |token| {
+                monitor::answer(&workspace, std::str::from_utf8(token).ok()?)
+            })),
+            settings: Some(lent_settings::lender(repository)),
+            observer: Some(Arc::new(move |_| {
+                if let (Some(daemon), Some(slot)) = (daemon.upgrade(), slot.upgrade()) {
+                    taking::refs_moved(&daemon, &slot);
+                }
+            })),
+        });
+        Ok(Some(Arc::new(directory)))
+    }
+
     /// Returns the fork's name.
     pub fn name(&self) -> &ForkName {
         &self.slot.name
@@ -321,13 +367,15 @@ impl ForkGuard<'_> {
             self.slot.clone(),
             ending.clone(),
         );
-        let mount = FuseMount::start(fork.workspace.clone(), &options, ended)?;
+        let git_dir = self.open_git_dir(&fork)?;
+        let mount = FuseMount::start(fork.workspace.clone(), git_dir.clone(), &options, ended)?;
         log::info!("{} is mounted at {}", self.name(), dir.display());
         strays::import_strays(&self.daemon.store, self.name(), &fork, &mount);
         let mut state = self.slot.state.lock();
         state.fork = Some(fork);
         state.mounted = Some(Mounted {
             mount: Arc::new(mount),
+            git_dir,
             ending,
             settings,
         });

@@ -1,0 +1,137 @@
+//! Paths in a git directory: what is lent, what is computed, and what changes mean.
+
+use crate::GitChange;
+
+/// Directory of what tine computes and lends.
+pub(crate) const TINE: &[u8] = b"tine";
+
+/// Directory of answers for git's file system monitor.
+pub(crate) const CHANGED: &[u8] = b"tine/changed";
+
+pub(crate) const PACKED_REFS: &[u8] = b"packed-refs";
+
+/// Refs below `refs/` that belong to one repository or worktree.
+const OWN_REFS: [&[u8]; 5] = [
+    b"refs/tine",
+    b"refs/worktree",
+    b"refs/bisect",
+    b"refs/rewritten",
+    b"refs/stash",
+];
+
+/// File or directory that is lent: the number of the directory, and the path there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lent {
+    /// Index in the list of lent directories.
+    pub top: usize,
+    /// Path in it.
+    pub path: Vec<u8>,
+}
+
+/// Permission to change a part of the git directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zone {
+    /// Lent files can be replaced and hidden.
+    Open,
+    /// Lent files are copied when they are changed.
+    Copied,
+    /// Nothing can be changed.
+    Fixed,
+}
+
+/// Returns the zone of a path.
+pub(crate) fn zone(path: &[u8]) -> Zone {
+    if is_at_or_below(path, TINE) {
+        Zone::Fixed
+    } else if is_at_or_below(path, b"hooks") {
+        Zone::Copied
+    } else {
+        Zone::Open
+    }
+}
+
+/// Returns where the main repository has what it lends at `path`.
+pub(crate) fn lent(path: &[u8]) -> Option<Lent> {
+    let of_main = |path: &[u8]| {
+        Some(Lent {
+            top: 0,
+            path: path.to_vec(),
+        })
+    };
+    if let Some(rest) = path.strip_prefix(b"tine/objects") {
+        let (number, rest) = match rest.iter().position(|&byte| byte == b'/') {
+            Some(slash) => (&rest[..slash], &rest[slash + 1..]),
+            None => (rest, &b""[..]),
+        };
+        if number.is_empty() {
+            let path = if rest.is_empty() {
+                b"objects".to_vec()
+            } else {
+                [b"objects/", rest].concat()
+            };
+            // The mount shows those directories beside this one.
+            return (rest != b"info/alternates").then_some(Lent { top: 0, path });
+        }
+        let number = std::str::from_utf8(number.strip_prefix(b"-")?).ok()?;
+        let top: usize = number.parse().ok().filter(|top| *top > 0)?;
+        return (rest != b"info/alternates").then(|| Lent {
+            top,
+            path: rest.to_vec(),
+        });
+    }
+    if is_ref(path) {
+        return if OWN_REFS.iter().any(|own| is_at_or_below(path, own)) {
+            None
+        } else {
+            of_main(path)
+        };
+    }
+    let is_lent =
+        is_at_or_below(path, b"hooks") || is_at_or_below(path, b"lfs") || path == b"shallow";
+    if is_lent { of_main(path) } else { None }
+}
+
+/// Returns whether the path is `refs` or below it.
+pub(crate) fn is_ref(path: &[u8]) -> bool {
+    is_at_or_below(path, b"refs")
+}
+
+/// Returns whether a ref belongs to one repository or worktree.
+pub(crate) fn is_own_ref(path: &[u8]) -> bool {
+    OWN_REFS.iter().any(|own| is_at_or_below(path, own))
+}
+
+/// Returns the kind of a change at `path`, for the observer.
+pub(crate) fn change_at(path: &[u8]) -> Option<GitChange> {
+    if path == b"index" {
+        return Some(GitChange::Index);
+    }
+    if path.ends_with(b".lock") {
+        return None;
+    }
+    let is_ref = path == b"HEAD" || path == PACKED_REFS || is_ref(path);
+    is_ref.then_some(GitChange::Refs)
+}
+
+/// Returns whether `path` is `dir` or below it.
+pub(crate) fn is_at_or_below(path: &[u8], dir: &[u8]) -> bool {
+    path.strip_prefix(dir)
+        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// Joins a directory's path and a name.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() {
+        name.to_vec()
+    } else {
+        [dir, b"/", name].concat()
+    }
+}
+
+/// Splits a path into its directory and name.
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}

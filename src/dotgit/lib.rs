@@ -1,0 +1,184 @@
+//! The git directory that the mount of a fork shows as `.git`.
+//!
+//! It is an overlay. The upper part is the fork's own git directory, a directory of the host to
+//! which all changes go. The lower part is what the main repository lends, which cannot be changed
+//! from here:
+//!
+//! | path in `.git` | what is lent |
+//! |---|---|
+//! | `refs/…` except `refs/tine`, `refs/stash` and the refs of one worktree | branches, tags and remote branches, as they are now |
+//! | `packed-refs` | the main repository's packed refs, merged with the fork's own |
+//! | `hooks/…` | hooks; a change makes a copy |
+//! | `lfs/…`, `shallow` | large files, and where history ends |
+//! | `tine/objects`, `tine/objects-1` … | objects, for `objects/info/alternates` |
+//!
+//! `tine/fork`, `tine/config` and `tine/changed/<token>` are computed.
+//!
+//! A ref that the fork writes is its own from then on, and hides the main repository's. A lent name
+//! that is removed is hidden (`tine/hidden` on the host).
+//!
+//! What is the fork's own is cached by the kernel without limit. After a change of those files on
+//! the host, [`GitDirectory::resync`] says what the kernel must forget. What is lent is never
+//! cached.
+//!
+//! No call follows a symlink on the host.
+
+mod contents;
+mod layout;
+mod listing;
+mod names;
+mod nodes;
+mod packed;
+mod refs;
+mod resync;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use tine_attr::{Attr, FileKind, Ino};
+use tine_sys::beneath;
+
+use crate::nodes::State;
+use crate::packed::PackedCache;
+
+pub use crate::nodes::is_git_node;
+
+/// Change that a program made in the git directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitChange {
+    /// HEAD or another ref moved, or went.
+    Refs,
+    /// The index was replaced.
+    Index,
+}
+
+/// Computes the answer for a token of git's file system monitor.
+pub type AnswerChanged = Arc<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
+
+/// Returns the configuration that the main repository lends.
+pub type SharedSettings = Arc<dyn Fn() -> Option<Vec<u8>> + Send + Sync>;
+
+/// Receives changes. It must not block.
+pub type Observer = Arc<dyn Fn(GitChange) + Send + Sync>;
+
+/// Functions of the owner of a git directory.
+#[derive(Clone, Default)]
+pub struct Callbacks {
+    /// Answers `tine/changed/<token>`.
+    pub changed: Option<AnswerChanged>,
+    /// Answers `tine/config`.
+    pub settings: Option<SharedSettings>,
+    /// Hears of changes.
+    pub observer: Option<Observer>,
+}
+
+/// A fork's git directory, as its mount shows it.
+///
+/// Any thread may call any method. An error has the errno for the program.
+pub struct GitDirectory {
+    /// The fork's own git directory.
+    own: Arc<File>,
+    /// Directories that the main repository lends: first its git directory, then the object
+    /// directories from which it borrows.
+    lent: Vec<File>,
+    /// Content of `tine/fork`.
+    identity: Arc<[u8]>,
+    callbacks: RwLock<Callbacks>,
+    state: Mutex<State>,
+    packed: Mutex<PackedCache>,
+}
+
+/// Result of looking up a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookedUp {
+    /// Attributes; `None` if the name is missing.
+    pub attr: Option<Attr>,
+    /// True if the kernel may cache the name.
+    pub keeps_name: bool,
+    /// True if the kernel may cache the attributes.
+    pub keeps_attr: bool,
+}
+
+/// One entry of a listing.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Name, without a slash.
+    pub name: Vec<u8>,
+    /// Inode number, or another number if the node is not known yet.
+    pub ino: Ino,
+    /// File type.
+    pub kind: FileKind,
+    /// Position at which a listing continues after this entry.
+    pub cookie: u64,
+}
+
+impl GitDirectory {
+    /// Opens the git directory `own` of the fork `fork`.
+    ///
+    /// `main` is the main repository's common directory, `borrowed` the object directories that it
+    /// borrows from.
+    ///
+    /// # Errors
+    /// The error of opening a directory or of reading the list of hidden names.
+    pub fn open(
+        own: &Path,
+        main: &Path,
+        borrowed: &[PathBuf],
+        fork: &str,
+    ) -> io::Result<GitDirectory> {
+        let top = Arc::new(beneath::open_top(own)?);
+        let mut lent = vec![beneath::open_top(main)?];
+        for dir in borrowed {
+            lent.push(beneath::open_top(dir)?);
+        }
+        let mut identity = main.as_os_str().as_encoded_bytes().to_vec();
+        identity.extend_from_slice(format!("\n{fork}\n").as_bytes());
+        let directory = GitDirectory {
+            state: Mutex::new(State::new(top.clone(), refs::read_hidden(&top)?)),
+            own: top,
+            lent,
+            identity: identity.into(),
+            callbacks: RwLock::default(),
+            packed: Mutex::default(),
+        };
+        directory.adopt_head()?;
+        Ok(directory)
+    }
+
+    /// Sets what the owner answers.
+    pub fn set_callbacks(&self, callbacks: Callbacks) {
+        *self.callbacks.write() = callbacks;
+    }
+
+    /// Returns the root directory.
+    pub fn root(&self) -> Ino {
+        nodes::ROOT
+    }
+
+    /// Tells the observer of a change at a path.
+    fn observe(&self, path: &[u8]) {
+        let Some(change) = layout::change_at(path) else {
+            return;
+        };
+        let observer = self.callbacks.read().observer.clone();
+        if let Some(observer) = observer {
+            observer(change);
+        }
+    }
+}
+
+/// Makes the error of a system call.
+pub(crate) fn errno(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+/// Returns whether nothing is at a name.
+pub(crate) fn is_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
+}

@@ -1,0 +1,370 @@
+//! The nodes that the kernel knows.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::layout::{self, Lent};
+use crate::{errno, is_missing};
+use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
+use tine_sys::beneath::{self, HostStat};
+use tine_sys::host_dir;
+
+/// Second bit of the numbers of nodes in the git directory.
+///
+/// The counter of a fork's layers never reaches it.
+const GIT_BIT: u64 = 1 << 62;
+
+/// Number of the git directory itself.
+pub(crate) const ROOT: Ino = Ino(Ino::NEW_BIT | GIT_BIT | 1);
+
+/// Number of files that are kept open for reads and writes.
+const MAX_OPEN: usize = 512;
+
+/// Number of missing names that are remembered.
+const MAX_MISSING: usize = 8192;
+
+/// Returns whether a node is in a git directory.
+pub fn is_git_node(ino: Ino) -> bool {
+    ino.0 >> 62 == 0b11 && ino.0 <= Ino::NEW_BIT | GIT_BIT | u64::from(u32::MAX)
+}
+
+/// Identity of a file of the host.
+pub(crate) type HostId = (u64, u64);
+
+/// A node that the kernel may know.
+pub(crate) struct Node {
+    pub body: Body,
+    /// Number of lookups that the kernel has not forgotten.
+    pub lookups: u64,
+    /// Names of the node: directory and name. Empty for a removed one, and for the root.
+    pub names: Vec<(Ino, Vec<u8>)>,
+}
+
+/// Kind and state of a node.
+pub(crate) enum Body {
+    /// A directory. `own` is the fork's, if it exists.
+    Dir { own: Option<Arc<File>> },
+    /// A file of the fork's own.
+    Own {
+        id: HostId,
+        /// Open file, if it may vanish or was used lately.
+        file: Option<Arc<File>>,
+        /// Attributes that the kernel was told last.
+        told: HostStat,
+    },
+    /// A file that the main repository lends.
+    Lent {
+        id: HostId,
+        file: Option<Arc<File>>,
+        at: Lent,
+    },
+    /// A computed file, immutable.
+    Computed { content: Arc<[u8]>, time: Timestamp },
+}
+
+/// All that changes while the git directory is served.
+pub(crate) struct State {
+    pub nodes: InoMap<Node>,
+    /// Names that nodes have.
+    by_name: HashMap<(Ino, Vec<u8>), Ino>,
+    /// Files of the host that have nodes.
+    pub by_host: HashMap<HostId, Ino>,
+    next: u64,
+    /// Nodes with open files that may be closed, the oldest first.
+    open: VecDeque<Ino>,
+    /// Names that the kernel was told are missing.
+    pub missing: HashSet<(Ino, Vec<u8>)>,
+    /// Lent paths that the fork removed.
+    pub hidden: BTreeSet<Vec<u8>>,
+    /// Refs that were just packed, with their values, and when.
+    ///
+    /// git removes the loose files of these next.
+    pub packed_now: (HashMap<Vec<u8>, Vec<u8>>, Option<Instant>),
+}
+
+impl State {
+    pub(crate) fn new(own: Arc<File>, hidden: BTreeSet<Vec<u8>>) -> State {
+        let mut state = State {
+            nodes: InoMap::default(),
+            by_name: HashMap::new(),
+            by_host: HashMap::new(),
+            next: ROOT.0,
+            open: VecDeque::new(),
+            missing: HashSet::new(),
+            hidden,
+            packed_now: (HashMap::new(), None),
+        };
+        let root = Node {
+            body: Body::Dir { own: Some(own) },
+            lookups: 1,
+            names: Vec::new(),
+        };
+        state.nodes.insert(ROOT, root);
+        state
+    }
+
+    /// Returns a number that no node had.
+    fn allocate(&mut self) -> Ino {
+        self.next = self.next.wrapping_add(1);
+        Ino(self.next)
+    }
+
+    /// Returns the node `ino`.
+    pub(crate) fn node(&self, ino: Ino) -> io::Result<&Node> {
+        self.nodes.get(&ino).ok_or_else(|| errno(libc::ESTALE))
+    }
+
+    pub(crate) fn node_mut(&mut self, ino: Ino) -> io::Result<&mut Node> {
+        self.nodes.get_mut(&ino).ok_or_else(|| errno(libc::ESTALE))
+    }
+
+    /// Returns the path of a node, in the git directory.
+    ///
+    /// # Errors
+    /// `ESTALE` if no name leads to it.
+    pub(crate) fn path(&self, ino: Ino) -> io::Result<Vec<u8>> {
+        let mut parts: Vec<&[u8]> = Vec::new();
+        let mut at = ino;
+        while at != ROOT {
+            let (parent, name) = self
+                .node(at)?
+                .names
+                .first()
+                .ok_or_else(|| errno(libc::ESTALE))?;
+            parts.push(name);
+            at = *parent;
+        }
+        parts.reverse();
+        Ok(parts.join(&b'/'))
+    }
+
+    /// Returns the fork's own directory `ino`, if it exists.
+    ///
+    /// # Errors
+    /// `ENOTDIR` if the node is no directory.
+    pub(crate) fn own_dir(&self, ino: Ino) -> io::Result<Option<Arc<File>>> {
+        match &self.node(ino)?.body {
+            Body::Dir { own } => Ok(own.clone()),
+            _ => Err(errno(libc::ENOTDIR)),
+        }
+    }
+
+    /// Returns the fork's own directory `ino`, and creates a lent one.
+    pub(crate) fn make_own_dir(&mut self, ino: Ino) -> io::Result<Arc<File>> {
+        if let Some(own) = self.own_dir(ino)? {
+            return Ok(own);
+        }
+        let (parent, name) = self
+            .node(ino)?
+            .names
+            .first()
+            .cloned()
+            .ok_or_else(|| errno(libc::ENOENT))?;
+        let above = self.make_own_dir(parent)?;
+        match host_dir::make_dir(&above, &name, 0o755) {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
+            _ => {}
+        }
+        let made = Arc::new(host_dir::open_dir(&above, &name)?);
+        if let Body::Dir { own } = &mut self.node_mut(ino)?.body {
+            *own = Some(made.clone());
+        }
+        Ok(made)
+    }
+
+    /// Returns the node at a name that is known, if any.
+    pub(crate) fn known_at(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        self.by_name.get(&(parent, name.to_vec())).copied()
+    }
+
+    /// Enters what is at a name now: as a new node, or as a name of a known one.
+    pub(crate) fn enter(&mut self, parent: Ino, name: &[u8], body: Body) -> Ino {
+        let entry = (parent, name.to_vec());
+        self.missing.remove(&entry);
+        let id = match &body {
+            Body::Own { id, .. } | Body::Lent { id, .. } => Some(*id),
+            Body::Dir { .. } | Body::Computed { .. } => None,
+        };
+        let here = self.by_name.get(&entry).copied();
+        if let (Some(ino), Body::Dir { own }) = (here, &body)
+            && let Some(Node {
+                body: Body::Dir { own: known },
+                ..
+            }) = self.nodes.get_mut(&ino)
+        {
+            if known.is_none() {
+                known.clone_from(own);
+            }
+            return ino;
+        }
+        let known = id.and_then(|id| self.by_host.get(&id).copied());
+        if here.is_some() && here != known {
+            self.take_name(parent, name);
+        }
+        if let Some(ino) = known
+            && let Some(node) = self.nodes.get_mut(&ino)
+        {
+            match (&mut node.body, body) {
+                (Body::Own { told, .. }, Body::Own { told: now, .. }) => *told = now,
+                // A file of the fork's own may have become a lent one, and the reverse.
+                (Body::Lent { at, .. }, Body::Lent { at: now, .. }) => *at = now,
+                _ => {}
+            }
+            if !node.names.contains(&entry) {
+                node.names.push(entry.clone());
+                self.by_name.insert(entry, ino);
+            }
+            return ino;
+        }
+        let ino = self.allocate();
+        if let Some(id) = id {
+            self.by_host.insert(id, ino);
+        }
+        let node = Node {
+            body,
+            lookups: 0,
+            names: vec![entry.clone()],
+        };
+        self.nodes.insert(ino, node);
+        self.by_name.insert(entry, ino);
+        ino
+    }
+
+    /// Takes a name from the node that has it.
+    pub(crate) fn take_name(&mut self, parent: Ino, name: &[u8]) {
+        let Some(ino) = self.by_name.remove(&(parent, name.to_vec())) else {
+            return;
+        };
+        let Some(node) = self.nodes.get_mut(&ino) else {
+            return;
+        };
+        node.names.retain(|(dir, at)| *dir != parent || at != name);
+        if node.names.is_empty() {
+            self.open.retain(|open| *open != ino);
+            if node.lookups == 0 {
+                self.drop_node(ino);
+            }
+        }
+    }
+
+    /// Gives a node another name in place of one that it has.
+    pub(crate) fn rename(&mut self, from: (Ino, &[u8]), to: (Ino, &[u8])) {
+        let Some(ino) = self.by_name.remove(&(from.0, from.1.to_vec())) else {
+            return;
+        };
+        let entry = (to.0, to.1.to_vec());
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.names
+                .retain(|(dir, at)| *dir != from.0 || at != from.1);
+            if !node.names.contains(&entry) {
+                node.names.push(entry.clone());
+            }
+        }
+        self.missing.remove(&entry);
+        self.by_name.insert(entry, ino);
+    }
+
+    pub(crate) fn drop_node(&mut self, ino: Ino) {
+        let Some(node) = self.nodes.remove(&ino) else {
+            return;
+        };
+        for name in node.names {
+            if self.by_name.get(&name) == Some(&ino) {
+                self.by_name.remove(&name);
+            }
+        }
+        if let Body::Own { id, .. } | Body::Lent { id, .. } = node.body
+            && self.by_host.get(&id) == Some(&ino)
+        {
+            self.by_host.remove(&id);
+        }
+        self.open.retain(|open| *open != ino);
+    }
+
+    /// Keeps an open file for the node, and closes the oldest others.
+    pub(crate) fn keep_open(&mut self, ino: Ino, opened: &Arc<File>, is_precious: bool) {
+        let Some(node) = self.nodes.get_mut(&ino) else {
+            return;
+        };
+        if let Body::Own { file, .. } | Body::Lent { file, .. } = &mut node.body {
+            *file = Some(opened.clone());
+        }
+        if is_precious || node.names.is_empty() {
+            return;
+        }
+        self.open.push_back(ino);
+        while self.open.len() > MAX_OPEN {
+            let oldest = self.open.pop_front();
+            let oldest = oldest.and_then(|oldest| self.nodes.get_mut(&oldest));
+            if let Some(Node {
+                body: Body::Own { file, .. } | Body::Lent { file, .. },
+                ..
+            }) = oldest
+            {
+                *file = None;
+            }
+        }
+    }
+
+    /// Remembers that the kernel was told that a name is missing.
+    ///
+    /// Returns whether the kernel may cache that.
+    pub(crate) fn note_missing(&mut self, parent: Ino, name: &[u8]) -> bool {
+        if self.missing.len() >= MAX_MISSING {
+            return false;
+        }
+        self.missing.insert((parent, name.to_vec()));
+        true
+    }
+}
+
+/// Returns the attributes of the fork's own file, as programs see them.
+pub(crate) fn attr_of(ino: Ino, stat: &HostStat) -> Attr {
+    Attr {
+        ino,
+        kind: stat.kind,
+        perm: stat.perm,
+        nlink: u32::try_from(stat.nlink).unwrap_or(u32::MAX),
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: 0,
+        size: stat.size,
+        blocks: stat.blocks,
+        atime: stat.atime,
+        mtime: stat.mtime,
+        ctime: stat.ctime,
+    }
+}
+
+/// Returns the attributes of a lent file: nobody may write it.
+pub(crate) fn lent_attr(ino: Ino, stat: &HostStat) -> Attr {
+    let perm = if stat.kind == FileKind::Directory {
+        stat.perm
+    } else {
+        stat.perm & !0o222
+    };
+    Attr {
+        perm,
+        ..attr_of(ino, stat)
+    }
+}
+
+/// Returns the attributes of a file that is missing as `None`.
+pub(crate) fn stat_if_there(dir: &File, name: &[u8]) -> io::Result<Option<HostStat>> {
+    match beneath::stat_in(dir, name) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether the file at this path is always kept open.
+///
+/// tine replaces such files on the host. A program that has one open must go on reading it. Objects
+/// are many, and are removed only through the mount's tables.
+pub(crate) fn is_precious(path: &[u8]) -> bool {
+    !layout::is_at_or_below(path, b"objects")
+}

@@ -1,0 +1,334 @@
+//! `packed-refs`: the main repository's, merged with the fork's own.
+//!
+//! On the host the fork's file has only its own refs. Programs see one file with both, and write
+//! one. What they write is compared with what the main repository has.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::layout::{self, Lent, PACKED_REFS};
+use crate::listing::path_of;
+use crate::nodes::{self, Body, State};
+use crate::{GitDirectory, LookedUp, is_missing};
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_sys::beneath::{self, Access, HostStat};
+use tine_sys::host_dir;
+
+/// First line of the file: what git can rely on.
+const HEADER: &[u8] = b"# pack-refs with: peeled fully-peeled sorted \n";
+
+/// Refs of tine in the main repository, which no fork sees.
+const TINE_REFS: &[u8] = b"refs/tine/";
+
+/// Maximum time between packing refs and removing their loose files.
+const PRUNING: Duration = Duration::from_secs(10);
+
+/// Packed refs: name, value, and the line with what a tag leads to.
+pub(crate) type Refs = BTreeMap<Vec<u8>, Packed>;
+
+/// One packed ref.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Packed {
+    /// Object id, in hex.
+    pub id: Vec<u8>,
+    /// Object id that a tag leads to, in hex.
+    pub peeled: Option<Vec<u8>>,
+}
+
+/// Identity of one version of a file.
+type Version = Option<(u64, u64, u64, Timestamp)>;
+
+/// Parsed files and the merged one.
+#[derive(Default)]
+pub(crate) struct PackedCache {
+    own: Option<(Version, Arc<Refs>)>,
+    main: Option<(Version, Arc<Refs>, bool)>,
+    merged: Option<(Version, Version, usize, Ino)>,
+}
+
+impl GitDirectory {
+    /// Returns the fork's own packed refs.
+    pub(crate) fn own_packed(&self) -> io::Result<Arc<Refs>> {
+        let version = version(nodes::stat_if_there(&self.own, PACKED_REFS)?);
+        let mut cache = self.packed.lock();
+        if let Some((known, refs)) = &cache.own
+            && *known == version
+        {
+            return Ok(refs.clone());
+        }
+        let refs = Arc::new(parse(&read_if_there(&self.own, PACKED_REFS)?).0);
+        cache.own = Some((version, refs.clone()));
+        Ok(refs)
+    }
+
+    /// Returns the main repository's packed refs.
+    ///
+    /// The last value is true if the file may be shown unchanged.
+    pub(crate) fn main_packed(&self) -> io::Result<(Version, Arc<Refs>, bool)> {
+        let main = &self.lent[0];
+        let version = version(nodes::stat_if_there(main, PACKED_REFS)?);
+        let mut cache = self.packed.lock();
+        if let Some(known) = &cache.main
+            && known.0 == version
+        {
+            return Ok(known.clone());
+        }
+        let (mut refs, is_plain) = parse(&read_if_there(main, PACKED_REFS)?);
+        let before = refs.len();
+        refs.retain(|name, _| !name.starts_with(TINE_REFS) && !layout::is_own_ref(name));
+        let known = (version, Arc::new(refs), is_plain);
+        let is_whole = known.1.len() == before;
+        let known = (known.0, known.1, known.2 && is_whole);
+        cache.main = Some(known.clone());
+        Ok(known)
+    }
+
+    /// Finds the file that programs see.
+    pub(crate) fn find_packed(
+        &self,
+        state: &mut State,
+        parent: Ino,
+        name: &[u8],
+    ) -> io::Result<LookedUp> {
+        let missing = LookedUp {
+            attr: None,
+            keeps_name: false,
+            keeps_attr: false,
+        };
+        let own_version = version(nodes::stat_if_there(&self.own, PACKED_REFS)?);
+        let (main_version, main, is_whole) = self.main_packed()?;
+        let own = self.own_packed()?;
+        if own.is_empty() && state.hidden.is_empty() && is_whole {
+            let lent = Lent {
+                top: 0,
+                path: PACKED_REFS.to_vec(),
+            };
+            let Some(stat) = self.stat_lent(&lent)? else {
+                return Ok(missing);
+            };
+            let body = Body::Lent {
+                id: (stat.dev, stat.ino),
+                file: None,
+                at: lent,
+            };
+            let ino = state.enter(parent, name, body);
+            return Ok(LookedUp {
+                attr: Some(nodes::lent_attr(ino, &stat)),
+                keeps_name: false,
+                keeps_attr: false,
+            });
+        }
+        let key = (main_version, own_version, hidden_key(state));
+        let known = self
+            .packed
+            .lock()
+            .merged
+            .as_ref()
+            .filter(|merged| (merged.0, merged.1, merged.2) == key)
+            .map(|merged| merged.3);
+        let known = known.filter(|ino| state.known_at(parent, name) == Some(*ino));
+        let ino = match known {
+            Some(ino) => ino,
+            None => {
+                let visible = main
+                    .iter()
+                    .filter(|(name, _)| !state.hidden.contains(*name));
+                let content = format_merged(visible, &own);
+                state.take_name(parent, name);
+                let ino = state.enter(
+                    parent,
+                    name,
+                    Body::Computed {
+                        content: content.into(),
+                        time: Timestamp::now(),
+                    },
+                );
+                self.packed.lock().merged = Some((key.0, key.1, key.2, ino));
+                ino
+            }
+        };
+        let attr = self.attr_in(state, ino)?;
+        Ok(LookedUp {
+            attr: Some(attr),
+            keeps_name: false,
+            keeps_attr: true,
+        })
+    }
+
+    /// Takes a file that a program puts in the place of `packed-refs`.
+    pub(crate) fn take_packed(
+        &self,
+        state: &mut State,
+        dir: &Arc<File>,
+        name: &[u8],
+    ) -> io::Result<()> {
+        let (written, _) = parse(&read_if_there(dir, name)?);
+        let (_, main, _) = self.main_packed()?;
+        let own_before = self.own_packed()?;
+        let loose = self.main_loose()?;
+        let effective = |name: &Vec<u8>| {
+            loose
+                .get(name)
+                .or_else(|| main.get(name).map(|packed| &packed.id))
+        };
+        let mut own = Refs::new();
+        let mut packed_now = HashMap::new();
+        for (name, packed) in &written {
+            packed_now.insert(name.clone(), packed.id.clone());
+            let is_own = own_before.contains_key(name)
+                || effective(name) != Some(&packed.id)
+                || self.has_own_loose(name)?;
+            if is_own {
+                own.insert(name.clone(), packed.clone());
+            }
+        }
+        let gone = main
+            .keys()
+            .filter(|name| !written.contains_key(*name) && !state.hidden.contains(*name));
+        let gone: Vec<Vec<u8>> = gone.cloned().collect();
+        let is_shown_again = |name: &Vec<u8>| written.contains_key(name);
+        let hidden_before = state.hidden.clone();
+        state.hidden.retain(|name| !is_shown_again(name));
+        state.hidden.extend(gone);
+        let content = format_merged(std::iter::empty(), &own);
+        let new = b"packed-refs.tine-new";
+        let _ = tine_sys::calls_beneath::remove(&self.own, new, false);
+        let mut file = host_dir::create_file(&self.own, new, 0o644)?;
+        file.write_all(&content)?;
+        file.sync_data()?;
+        if state.hidden != hidden_before {
+            self.write_hidden(state)?;
+        }
+        host_dir::rename((&self.own, new), (&self.own, PACKED_REFS), 0)?;
+        tine_sys::calls_beneath::remove(dir, name, false)?;
+        state.packed_now = (packed_now, Some(Instant::now()));
+        Ok(())
+    }
+
+    /// Removes all packed refs that programs see.
+    pub(crate) fn remove_packed(&self, state: &mut State) -> io::Result<()> {
+        let (_, main, _) = self.main_packed()?;
+        state.hidden.extend(main.keys().cloned());
+        self.write_hidden(state)?;
+        match tine_sys::calls_beneath::remove(&self.own, PACKED_REFS, false) {
+            Err(error) if !is_missing(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether a lent loose ref is removed after packing it.
+    pub(crate) fn is_pruned(&self, state: &mut State, path: &[u8]) -> io::Result<bool> {
+        let (refs, since) = &mut state.packed_now;
+        if !layout::is_ref(path) || since.is_none_or(|since| since.elapsed() > PRUNING) {
+            return Ok(false);
+        }
+        let Some(packed) = refs.remove(path) else {
+            return Ok(false);
+        };
+        let value = read_if_there(&self.lent[0], path)?;
+        Ok(value.trim_ascii() == packed)
+    }
+
+    fn has_own_loose(&self, name: &[u8]) -> io::Result<bool> {
+        let stat = nodes::stat_if_there(&self.own, name)?;
+        Ok(stat.is_some_and(|stat| stat.kind != FileKind::Directory))
+    }
+}
+
+/// Returns a number that changes with the hidden names.
+fn hidden_key(state: &State) -> usize {
+    use std::hash::{Hash, Hasher};
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    state.hidden.hash(&mut hasher);
+    hasher.finish() as usize
+}
+
+fn version(stat: Option<HostStat>) -> Version {
+    stat.map(|stat| (stat.dev, stat.ino, stat.size, stat.mtime))
+}
+
+/// Reads a file below a directory; a missing one is empty.
+pub(crate) fn read_if_there(dir: &File, path: &[u8]) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    match beneath::open(dir, path_of(path), Access::Read) {
+        Ok(mut file) => {
+            file.read_to_end(&mut content)?;
+            Ok(content)
+        }
+        Err(error) if is_missing(&error) => Ok(content),
+        Err(error) => Err(error),
+    }
+}
+
+/// Parses `packed-refs`.
+///
+/// Also returns whether the header is as git writes it now.
+pub(crate) fn parse(content: &[u8]) -> (Refs, bool) {
+    let mut refs = Refs::new();
+    let mut last: Option<Vec<u8>> = None;
+    let mut is_plain = true;
+    for line in content.split(|&byte| byte == b'\n') {
+        match line {
+            [] => {}
+            [b'#', ..] => is_plain = contains(line, b"sorted") && contains(line, b"fully-peeled"),
+            [b'^', peeled @ ..] => {
+                if let Some(packed) = last.as_ref().and_then(|name| refs.get_mut(name)) {
+                    packed.peeled = Some(peeled.trim_ascii_end().to_vec());
+                }
+            }
+            line => {
+                let Some(space) = line.iter().position(|&byte| byte == b' ') else {
+                    continue;
+                };
+                let name = line[space + 1..].trim_ascii_end().to_vec();
+                let packed = Packed {
+                    id: line[..space].to_vec(),
+                    peeled: None,
+                };
+                refs.insert(name.clone(), packed);
+                last = Some(name);
+            }
+        }
+    }
+    (refs, is_plain)
+}
+
+fn contains(line: &[u8], word: &[u8]) -> bool {
+    line.windows(word.len()).any(|part| part == word)
+}
+
+/// Formats the refs of both. The fork's own win.
+pub(crate) fn format_merged<'r>(
+    main: impl Iterator<Item = (&'r Vec<u8>, &'r Packed)>,
+    own: &Refs,
+) -> Vec<u8> {
+    let mut content = HEADER.to_vec();
+    let mut write = |name: &[u8], packed: &Packed| {
+        content.extend_from_slice(&packed.id);
+        content.push(b' ');
+        content.extend_from_slice(name);
+        content.push(b'\n');
+        if let Some(peeled) = &packed.peeled {
+            content.push(b'^');
+            content.extend_from_slice(peeled);
+            content.push(b'\n');
+        }
+    };
+    let mut own = own.iter().peekable();
+    for (name, packed) in main {
+        while let Some((earlier, of_fork)) = own.next_if(|(earlier, _)| *earlier < name) {
+            write(earlier, of_fork);
+        }
+        if own.peek().is_some_and(|(same, _)| *same == name) {
+            continue;
+        }
+        write(name, packed);
+    }
+    for (name, packed) in own {
+        write(name, packed);
+    }
+    content
+}

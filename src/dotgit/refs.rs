@@ -1,0 +1,158 @@
+//! Refs that are lent: their values, and which of them the fork has hidden or made its own.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, Write};
+
+use crate::layout::{self, TINE};
+use crate::nodes::{self, State};
+use crate::packed::read_if_there;
+use crate::{GitDirectory, is_missing};
+use tine_attr::FileKind;
+use tine_sys::beneath::{self, Access};
+use tine_sys::host_dir;
+
+/// File with the lent paths that the fork removed.
+const HIDDEN: &[u8] = b"tine/hidden";
+
+/// Depth of directories to which refs are listed.
+const MAX_DEPTH: usize = 32;
+
+impl GitDirectory {
+    /// Returns the value of a ref in the main repository, in hex.
+    pub(crate) fn lent_value(&self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        if layout::lent(name).is_none() {
+            return Ok(None);
+        }
+        let loose = read_if_there(&self.lent[0], name);
+        let loose = match loose {
+            Err(error) if error.raw_os_error() == Some(libc::EISDIR) => Vec::new(),
+            loose => loose?,
+        };
+        let loose = loose.trim_ascii();
+        if !loose.is_empty() && loose.iter().all(u8::is_ascii_hexdigit) {
+            return Ok(Some(loose.to_vec()));
+        }
+        let (_, packed, _) = self.main_packed()?;
+        Ok(packed.get(name).map(|packed| packed.id.clone()))
+    }
+
+    /// Returns whether the main repository has this ref.
+    pub(crate) fn is_lent_ref(&self, path: &[u8]) -> io::Result<bool> {
+        Ok(layout::is_ref(path) && self.lent_value(path)?.is_some())
+    }
+
+    /// Returns the values of the main repository's loose refs.
+    pub(crate) fn main_loose(&self) -> io::Result<HashMap<Vec<u8>, Vec<u8>>> {
+        let mut found = HashMap::new();
+        let mut open = vec![(b"refs".to_vec(), 0_usize)];
+        while let Some((dir, depth)) = open.pop() {
+            let listed = beneath::open(&self.lent[0], crate::listing::path_of(&dir), Access::Read);
+            let listed = match listed.and_then(beneath::list) {
+                Ok(listed) => listed,
+                Err(error) if is_missing(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            for (name, kind) in listed {
+                let path = layout::join(&dir, &name);
+                if layout::is_own_ref(&path) || path.ends_with(b".lock") {
+                    continue;
+                }
+                if kind == Some(FileKind::Directory) {
+                    if depth < MAX_DEPTH {
+                        open.push((path, depth.saturating_add(1)));
+                    }
+                } else if let Ok(value) = read_if_there(&self.lent[0], &path) {
+                    found.insert(path, value.trim_ascii().to_vec());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Makes a lent branch that HEAD is on the fork's own.
+    ///
+    /// What moves in the main repository must not move a branch that the fork is on.
+    pub(crate) fn adopt_head(&self) -> io::Result<()> {
+        self.adopt_head_in(&mut self.state.lock())
+    }
+
+    pub(crate) fn adopt_head_in(&self, state: &mut State) -> io::Result<()> {
+        let head = read_if_there(&self.own, b"HEAD")?;
+        let Some(name) = head
+            .strip_prefix(b"ref:".as_slice())
+            .map(<[u8]>::trim_ascii)
+        else {
+            return Ok(());
+        };
+        let is_own = nodes::stat_if_there(&self.own, name)?.is_some()
+            || self.own_packed()?.contains_key(name)
+            || state.hidden.contains(name);
+        let is_safe = name.starts_with(b"refs/heads/")
+            && name
+                .split(|&byte| byte == b'/')
+                .all(|part| !matches!(part, b"" | b"." | b".."));
+        if is_own || !is_safe {
+            return Ok(());
+        }
+        let Some(value) = self.lent_value(name)? else {
+            return Ok(());
+        };
+        let (dir, file_name) = layout::split(name);
+        let dir = make_dirs(&self.own, dir)?;
+        let mut file = match host_dir::create_file(&dir, file_name, 0o644) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => return Ok(()),
+            file => file?,
+        };
+        file.write_all(&[&value[..], b"\n"].concat())?;
+        file.sync_data()
+    }
+
+    /// Hides a lent path, because the fork removed it.
+    pub(crate) fn hide(&self, state: &mut State, path: &[u8]) -> io::Result<()> {
+        state.hidden.insert(path.to_vec());
+        self.write_hidden(state)
+    }
+
+    /// Writes the list of hidden paths.
+    pub(crate) fn write_hidden(&self, state: &State) -> io::Result<()> {
+        let dir = make_dirs(&self.own, TINE)?;
+        let mut content = Vec::new();
+        for path in &state.hidden {
+            content.extend_from_slice(path);
+            content.push(b'\n');
+        }
+        let new = b"hidden.new";
+        let _ = tine_sys::calls_beneath::remove(&dir, new, false);
+        let mut file = host_dir::create_file(&dir, new, 0o644)?;
+        file.write_all(&content)?;
+        file.sync_data()?;
+        host_dir::rename((&dir, new), (&dir, b"hidden"), 0)
+    }
+}
+
+/// Reads the list of hidden paths.
+pub(crate) fn read_hidden(own: &File) -> io::Result<BTreeSet<Vec<u8>>> {
+    let content = read_if_there(own, HIDDEN)?;
+    let lines = content.split(|&byte| byte == b'\n');
+    Ok(lines
+        .filter(|line| !line.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect())
+}
+
+/// Opens a directory below `top`, and creates what is missing of it.
+fn make_dirs(top: &File, path: &[u8]) -> io::Result<File> {
+    let mut dir = host_dir::open_dir(top, b".")?;
+    for name in path
+        .split(|&byte| byte == b'/')
+        .filter(|name| !name.is_empty())
+    {
+        match host_dir::make_dir(&dir, name, 0o755) {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
+            _ => {}
+        }
+        dir = host_dir::open_dir(&dir, name)?;
+    }
+    Ok(dir)
+}

@@ -1,0 +1,172 @@
+//! Changes of the fork's own files on the host.
+//!
+//! The kernel does not know of them.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::GitDirectory;
+use crate::layout;
+use crate::nodes::{self, Body, ROOT, State};
+use tine_attr::{FileKind, Ino};
+use tine_path::EntryName;
+use tine_sys::host_dir;
+use tine_workspace::Invalidation;
+
+impl GitDirectory {
+    /// Compares the kernel's knowledge with the files on the host.
+    ///
+    /// Returns what the kernel must forget. To be called after tine changed files there.
+    pub fn resync(&self) -> Vec<Invalidation> {
+        let mut state = self.state.lock();
+        let mut changes = Vec::new();
+        let names: Vec<(Ino, Vec<u8>, Ino)> = state
+            .nodes
+            .iter()
+            .flat_map(|(ino, node)| {
+                let names = node.names.iter();
+                names.map(move |(parent, name)| (*parent, name.clone(), *ino))
+            })
+            .collect();
+        for (parent, name, ino) in names {
+            if let Err(error) = self.resync_name(&mut state, (parent, &name), ino, &mut changes) {
+                log::debug!("a file of a git directory: {error}");
+            }
+        }
+        let missing: Vec<(Ino, Vec<u8>)> = state.missing.iter().cloned().collect();
+        for (parent, name) in missing {
+            let is_there = match state.own_dir(parent) {
+                Ok(Some(dir)) => matches!(nodes::stat_if_there(&dir, &name), Ok(Some(_))),
+                Ok(None) => false,
+                Err(_) => true,
+            };
+            if is_there {
+                state.missing.remove(&(parent, name.clone()));
+                changes.extend(entry(parent, &name));
+            }
+        }
+        changes
+    }
+
+    fn resync_name(
+        &self,
+        state: &mut State,
+        (parent, name): (Ino, &[u8]),
+        ino: Ino,
+        changes: &mut Vec<Invalidation>,
+    ) -> io::Result<()> {
+        let (is_dir, told) = match &state.node(ino)?.body {
+            Body::Own { told, .. } => (false, Some(*told)),
+            Body::Dir { own: Some(_) } => (true, None),
+            Body::Dir { own: None } | Body::Lent { .. } | Body::Computed { .. } => return Ok(()),
+        };
+        let dir = state.own_dir(parent)?;
+        let now = match &dir {
+            Some(dir) => nodes::stat_if_there(dir, name)?,
+            None => None,
+        };
+        if is_dir {
+            let known = match state.own_dir(ino)? {
+                Some(own) => tine_sys::beneath::stat(&own)?,
+                None => return Ok(()),
+            };
+            match (now, dir) {
+                (Some(now), _) if (now.dev, now.ino) == (known.dev, known.ino) => {}
+                (Some(now), Some(dir)) if now.kind == FileKind::Directory => {
+                    let opened = Arc::new(host_dir::open_dir(&dir, name)?);
+                    if let Body::Dir { own } = &mut state.node_mut(ino)?.body {
+                        *own = Some(opened);
+                    }
+                }
+                _ => {
+                    let path = state.path(ino)?;
+                    let is_lent = match layout::lent(&path) {
+                        Some(lent) => self.stat_lent(&lent)?.is_some(),
+                        None => false,
+                    };
+                    if is_lent {
+                        if let Body::Dir { own } = &mut state.node_mut(ino)?.body {
+                            *own = None;
+                        }
+                    } else {
+                        state.take_name(parent, name);
+                    }
+                    changes.extend(entry(parent, name));
+                }
+            }
+            return Ok(());
+        }
+        let Some(told) = told else {
+            return Ok(());
+        };
+        match now {
+            Some(now) if (now.dev, now.ino) == (told.dev, told.ino) => {
+                if (now.size, now.mtime) != (told.size, told.mtime) {
+                    if let Body::Own { told, .. } = &mut state.node_mut(ino)?.body {
+                        *told = now;
+                    }
+                    changes.push(Invalidation::Node(ino));
+                } else if now.ctime != told.ctime {
+                    if let Body::Own { told, .. } = &mut state.node_mut(ino)?.body {
+                        *told = now;
+                    }
+                    changes.push(Invalidation::Attributes(ino));
+                }
+            }
+            _ => {
+                state.take_name(parent, name);
+                changes.extend(entry(parent, name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes one of the fork's own files.
+    ///
+    /// Programs that have it open go on.
+    ///
+    /// `path` is relative to the git directory. Returns what the kernel must forget.
+    ///
+    /// # Errors
+    /// Errors of the host. A missing file is none.
+    pub fn remove(&self, path: &[u8]) -> io::Result<Vec<Invalidation>> {
+        let mut state = self.state.lock();
+        let mut at = ROOT;
+        let (dir, name) = layout::split(path);
+        for part in dir
+            .split(|&byte| byte == b'/')
+            .filter(|part| !part.is_empty())
+        {
+            match state.known_at(at, part) {
+                Some(next) => at = next,
+                // The kernel does not know the directory, and so not the file.
+                None => return self.remove_unknown(path).map(|()| Vec::new()),
+            }
+        }
+        let Some(ino) = state.known_at(at, name) else {
+            return self.remove_unknown(path).map(|()| Vec::new());
+        };
+        self.pin(&mut state, ino)?;
+        self.remove_unknown(path)?;
+        state.take_name(at, name);
+        Ok(entry(at, name).into_iter().collect())
+    }
+
+    fn remove_unknown(&self, path: &[u8]) -> io::Result<()> {
+        let (dir, name) = layout::split(path);
+        let dir = tine_sys::beneath::open(
+            &self.own,
+            crate::listing::path_of(dir),
+            tine_sys::beneath::Access::Attributes,
+        );
+        match dir.and_then(|dir| tine_sys::calls_beneath::remove(&dir, name, false)) {
+            Err(error) if !crate::is_missing(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn entry(parent: Ino, name: &[u8]) -> Option<Invalidation> {
+    let name = EntryName::new(name).ok()?;
+    Some(Invalidation::Entry { parent, name })
+}

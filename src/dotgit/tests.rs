@@ -1,0 +1,291 @@
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::packed::{format_merged, parse};
+use tine_workspace::Caller;
+
+const ME: Caller = Caller::new(0, 0);
+
+/// Two git directories: the fork's own and the main repository's.
+struct Pair {
+    place: tempfile::TempDir,
+    shown: GitDirectory,
+}
+
+impl Pair {
+    fn new(fill: impl FnOnce(&Path, &Path)) -> Pair {
+        let place = tempfile::tempdir().unwrap();
+        let (own, main) = (place.path().join("own"), place.path().join("main"));
+        for dir in [&own, &main] {
+            for name in ["refs/heads", "objects/ab", "hooks"] {
+                fs::create_dir_all(dir.join(name)).unwrap();
+            }
+            fs::write(dir.join("HEAD"), "ref: refs/heads/mine\n").unwrap();
+        }
+        fill(&own, &main);
+        let shown = GitDirectory::open(&own, &main, &[], "demo").unwrap();
+        Pair { place, shown }
+    }
+
+    fn own(&self, path: &str) -> PathBuf {
+        self.place.path().join("own").join(path)
+    }
+
+    fn main(&self, path: &str) -> PathBuf {
+        self.place.path().join("main").join(path)
+    }
+
+    fn find(&self, path: &str) -> io::Result<Option<Ino>> {
+        let mut at = self.shown.root();
+        for name in path.split('/') {
+            match self.shown.lookup(at, name.as_bytes())?.attr {
+                Some(attr) => at = attr.ino,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+
+    fn dir(&self, path: &str) -> Ino {
+        self.find(path).unwrap().expect("the directory is there")
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        let ino = self.find(path).unwrap()?;
+        let mut buffer = vec![0; 1 << 16];
+        let count = self.shown.read(ino, 0, &mut buffer).unwrap();
+        Some(String::from_utf8(buffer[..count].to_vec()).unwrap())
+    }
+
+    /// Writes a file as git does: a lock, then a rename.
+    fn write(&self, dir: &str, name: &str, content: &str) {
+        let dir = if dir.is_empty() {
+            self.shown.root()
+        } else {
+            self.dir(dir)
+        };
+        let lock = format!("{name}.lock");
+        let made = self
+            .shown
+            .mknod(ME, dir, lock.as_bytes(), 0o100_644, 0)
+            .unwrap();
+        let ino = made.attr.unwrap().ino;
+        self.shown.write(ino, 0, content.as_bytes()).unwrap();
+        self.shown
+            .rename((dir, lock.as_bytes()), (dir, name.as_bytes()), 0)
+            .unwrap();
+    }
+}
+
+fn line(digit: char, name: &str) -> String {
+    format!("{} {name}\n", digit.to_string().repeat(40))
+}
+
+#[test]
+fn a_lent_ref_is_seen_live_until_the_fork_writes_it() {
+    let pair = Pair::new(|_, main| fs::write(main.join("refs/heads/main"), "1\n").unwrap());
+    assert_eq!(pair.read("refs/heads/main").unwrap(), "1\n");
+    fs::write(pair.main("refs/heads/new"), "2\n").unwrap();
+    fs::write(pair.main("refs/heads/main.new"), "3\n").unwrap();
+    fs::rename(
+        pair.main("refs/heads/main.new"),
+        pair.main("refs/heads/main"),
+    )
+    .unwrap();
+    assert_eq!(pair.read("refs/heads/main").unwrap(), "3\n");
+    assert_eq!(pair.read("refs/heads/new").unwrap(), "2\n");
+    pair.write("refs/heads", "main", "4\n");
+    assert_eq!(pair.read("refs/heads/main").unwrap(), "4\n");
+    assert_eq!(
+        fs::read_to_string(pair.main("refs/heads/main")).unwrap(),
+        "3\n"
+    );
+}
+
+#[test]
+fn a_lent_name_that_is_removed_stays_away_and_can_come_back() {
+    let pair = Pair::new(|_, main| fs::write(main.join("hooks/pre-commit"), "x").unwrap());
+    let hooks = pair.dir("hooks");
+    pair.shown.unlink(hooks, b"pre-commit").unwrap();
+    assert_eq!(pair.read("hooks/pre-commit"), None);
+    assert!(pair.main("hooks/pre-commit").exists());
+    let again = GitDirectory::open(&pair.own(""), &pair.main(""), &[], "demo").unwrap();
+    let hooks_again = again
+        .lookup(again.root(), b"hooks")
+        .unwrap()
+        .attr
+        .unwrap()
+        .ino;
+    assert!(
+        again
+            .lookup(hooks_again, b"pre-commit")
+            .unwrap()
+            .attr
+            .is_none()
+    );
+    pair.write("hooks", "pre-commit", "mine");
+    assert_eq!(pair.read("hooks/pre-commit").unwrap(), "mine");
+}
+
+#[test]
+fn a_change_of_a_lent_hook_makes_a_copy() {
+    let pair = Pair::new(|_, main| fs::write(main.join("hooks/update"), "abc").unwrap());
+    let ino = pair.find("hooks/update").unwrap().unwrap();
+    pair.shown.write(ino, 0, b"X").unwrap();
+    assert_eq!(pair.read("hooks/update").unwrap(), "Xbc");
+    assert_eq!(
+        fs::read_to_string(pair.main("hooks/update")).unwrap(),
+        "abc"
+    );
+}
+
+#[test]
+fn objects_are_lent_and_nothing_changes_them() {
+    let pair = Pair::new(|_, main| fs::write(main.join("objects/ab/cd"), "blob").unwrap());
+    assert_eq!(pair.read("tine/objects/ab/cd").unwrap(), "blob");
+    let ino = pair.find("tine/objects/ab/cd").unwrap().unwrap();
+    let dir = pair.dir("tine/objects/ab");
+    let set = tine_workspace::SetAttr {
+        mtime: Some(tine_workspace::SetTime::Now),
+        ..Default::default()
+    };
+    let refused = |done: io::Result<()>| done.unwrap_err().raw_os_error() == Some(libc::EPERM);
+    assert!(refused(pair.shown.setattr(ino, &set).map(drop)));
+    assert!(refused(pair.shown.write(ino, 0, b"x")));
+    assert!(refused(pair.shown.unlink(dir, b"cd")));
+    assert!(refused(
+        pair.shown.mknod(ME, dir, b"new", 0o100_644, 0).map(drop)
+    ));
+}
+
+#[test]
+fn packed_refs_of_both_are_one_file() {
+    let pair = Pair::new(|_, main| {
+        let packed = [
+            line('1', "refs/heads/main"),
+            line('2', "refs/tags/v1"),
+            line('3', "refs/tine/x/head"),
+        ];
+        fs::write(main.join("packed-refs"), packed.concat()).unwrap();
+        fs::write(main.join("refs/heads/loose"), "4".repeat(40)).unwrap();
+    });
+    let seen = parse(pair.read("packed-refs").unwrap().as_bytes()).0;
+    let names: Vec<_> = seen
+        .keys()
+        .map(|name| String::from_utf8_lossy(name))
+        .collect();
+    assert_eq!(names, ["refs/heads/main", "refs/tags/v1"]);
+    // As `git pack-refs --all` in the fork, which also deletes v1 and has a branch of its own.
+    let packed = [
+        line('4', "refs/heads/loose"),
+        line('1', "refs/heads/main"),
+        line('5', "refs/heads/mine"),
+    ];
+    pair.write("", "packed-refs", &packed.concat());
+    let own = fs::read_to_string(pair.own("packed-refs")).unwrap();
+    assert!(own.ends_with(&line('5', "refs/heads/mine")), "{own}");
+    assert!(!own.contains("main") && !own.contains("loose"), "{own}");
+    // git prunes the loose file, which the main repository keeps.
+    pair.shown.unlink(pair.dir("refs/heads"), b"loose").unwrap();
+    assert!(pair.read("refs/heads/loose").is_some());
+    let moved = [line('6', "refs/heads/main"), line('2', "refs/tags/v1")];
+    fs::write(pair.main("packed-refs"), moved.concat()).unwrap();
+    let seen = pair.read("packed-refs").unwrap();
+    assert!(seen.contains(&line('6', "refs/heads/main")), "{seen}");
+    assert!(!seen.contains("v1"), "{seen}");
+    // The second removal is meant.
+    pair.shown.unlink(pair.dir("refs/heads"), b"loose").unwrap();
+    assert!(pair.read("refs/heads/loose").is_none());
+}
+
+#[test]
+fn the_forks_own_packed_ref_wins_over_a_lent_loose_one() {
+    let pair = Pair::new(|own, main| {
+        fs::write(own.join("packed-refs"), line('1', "refs/heads/main")).unwrap();
+        fs::write(main.join("refs/heads/main"), "2".repeat(40)).unwrap();
+    });
+    assert_eq!(pair.read("refs/heads/main"), None);
+    assert!(
+        pair.read("packed-refs")
+            .unwrap()
+            .contains(&line('1', "refs/heads/main"))
+    );
+}
+
+#[test]
+fn a_branch_that_head_goes_to_becomes_the_forks_own() {
+    let pair =
+        Pair::new(|_, main| fs::write(main.join("refs/heads/main"), "a".repeat(40)).unwrap());
+    pair.write("", "HEAD", "ref: refs/heads/main\n");
+    let own = fs::read_to_string(pair.own("refs/heads/main")).unwrap();
+    assert_eq!(own.trim_end(), "a".repeat(40));
+}
+
+#[test]
+fn an_open_file_outlives_its_name_and_changes_on_the_host_are_told() {
+    let pair = Pair::new(|own, _| {
+        fs::write(own.join("index"), "old").unwrap();
+        fs::write(own.join("objects/ab/cd"), "blob").unwrap();
+    });
+    let index = pair.find("index").unwrap().unwrap();
+    assert_eq!(pair.read("MERGE_HEAD"), None);
+    fs::write(pair.own("index.new"), "new").unwrap();
+    fs::rename(pair.own("index.new"), pair.own("index")).unwrap();
+    fs::write(pair.own("MERGE_HEAD"), "id").unwrap();
+    let mut told: Vec<String> = pair
+        .shown
+        .resync()
+        .into_iter()
+        .map(|change| format!("{change:?}"))
+        .collect();
+    told.sort();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[0].contains("MERGE_HEAD") && told[1].contains("index"),
+        "{told:?}"
+    );
+    let mut buffer = [0; 8];
+    let count = pair.shown.read(index, 0, &mut buffer).unwrap();
+    assert_eq!(&buffer[..count], b"old");
+    assert_eq!(pair.read("index").unwrap(), "new");
+    assert!(pair.shown.resync().is_empty());
+    let object = pair.find("objects/ab/cd").unwrap().unwrap();
+    assert_eq!(pair.shown.remove(b"objects/ab/cd").unwrap().len(), 1);
+    let count = pair.shown.read(object, 0, &mut buffer).unwrap();
+    assert_eq!(&buffer[..count], b"blob");
+    assert_eq!(pair.read("objects/ab/cd"), None);
+}
+
+#[test]
+fn the_observer_hears_of_refs_and_the_index_and_of_no_lock() {
+    let pair = Pair::new(|_, _| {});
+    let heard = Arc::new(AtomicUsize::new(0));
+    let counted = heard.clone();
+    pair.shown.set_callbacks(Callbacks {
+        observer: Some(Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        })),
+        ..Callbacks::default()
+    });
+    pair.write("refs/heads", "mine", "1\n");
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    pair.write("", "index", "x");
+    assert_eq!(heard.load(Ordering::Relaxed), 2);
+    pair.write("", "COMMIT_EDITMSG", "x");
+    assert_eq!(heard.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn what_is_parsed_is_written_again() {
+    let text = [
+        line('1', "refs/heads/a"),
+        line('2', "refs/tags/v1"),
+        format!("^{}\n", "3".repeat(40)),
+    ];
+    let (refs, _) = parse(text.concat().as_bytes());
+    let merged = format_merged(std::iter::empty(), &refs);
+    assert!(String::from_utf8(merged).unwrap().ends_with(&text.concat()));
+}

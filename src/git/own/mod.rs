@@ -1,0 +1,79 @@
+//! Git directories of forks: each fork is a repository of its own.
+//!
+//! Such a directory holds HEAD, index, refs, logs, configuration and new objects of one fork. The
+//! main repository lends it objects, refs and hooks, and takes over what was made in it:
+//!
+//! ```text
+//! own git directory (untrusted)              main repository
+//!   HEAD, refs, logs ── tips ──┐
+//!   objects ── walk ── copies ─┴─► quarantine ── git checks ─► objects ─► refs/tine/<fork>/git/… ─► refs/heads/tine/<fork>
+//! ```
+//!
+//! A confined program may have written everything in an own git directory. It is therefore read
+//! here, without symlinks and without git: no git program runs on it, and its configuration is
+//! never read. git checks private copies of the objects, with the main repository's configuration.
+
+mod creation;
+mod dir;
+mod index;
+mod logged;
+mod object;
+mod own_branch;
+mod quarantine;
+mod ref_changes;
+mod refs;
+mod removal;
+pub mod settings;
+mod taking;
+#[cfg(test)]
+mod tests;
+mod tips;
+mod transfer;
+mod walk;
+
+use std::path::{Path, PathBuf};
+
+use tine_sys::file;
+
+/// File of a mounted git directory that names its fork.
+///
+/// It has two lines: the main repository's common directory, and the fork's name.
+pub const IDENTITY_NAME: &str = "tine/fork";
+
+/// Returns the path of a fork's own git directory.
+pub fn dir_of(common_dir: &Path, fork: &str) -> PathBuf {
+    common_dir.join("tine/forks").join(fork).join("git")
+}
+
+/// Returns whether `git_dir` is a fork's own git directory in this repository.
+pub fn is_in_store(common_dir: &Path, git_dir: &Path) -> bool {
+    let fork = git_dir.parent().and_then(Path::file_name);
+    fork.and_then(|fork| fork.to_str())
+        .is_some_and(|fork| dir_of(common_dir, fork) == git_dir)
+}
+
+/// Returns the main repository's common directory and the host's git directory.
+///
+/// `git_dir` is a git directory as a program sees it. `None` unless it is in a fork's mount.
+pub(crate) fn behind_mount(git_dir: &Path) -> Option<(PathBuf, PathBuf)> {
+    if !file::is_on_fuse(git_dir).unwrap_or(false) {
+        return None;
+    }
+    let identity = file::read_to_string(&git_dir.join(IDENTITY_NAME)).ok()?;
+    let mut lines = identity.lines();
+    let common_dir = PathBuf::from(lines.next()?);
+    let dir = dir_of(&common_dir, lines.next()?);
+    dir.is_dir().then_some((common_dir, dir))
+}
+
+/// Returns whether a label belongs to the fork's own git directory.
+///
+/// The ref `refs/tine/<fork>/<label>` with such a label keeps what that directory names.
+pub fn is_of_git_dir(label: &str) -> bool {
+    label.starts_with("git/") || label.starts_with("git-")
+}
+
+pub use self::creation::{OwnStart, alternates_of, copy_own};
+pub use self::own_branch::OwnBranch;
+pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
+pub use self::tips::{OwnTip, OwnTipKind, own_tips};

@@ -1,0 +1,190 @@
+//! Settings of a fork: what it shares with the main repository, and its own file.
+//!
+//! git in a fork reads the fork's own `config`. Its first line includes `tine/config`, which the
+//! daemon serves: the main repository's settings without credentials. A later line wins, so that
+//! the fork's own settings override shared ones.
+
+pub mod pattern;
+mod rules;
+pub mod text;
+
+use self::rules::{LEFT_OUT, without_secrets};
+use self::text::{KeyParts, Setting, append, parse};
+use crate::{GitError, Repository, program};
+
+/// Path of the shared settings in the fork's own git directory.
+pub const SHARED_PATH: &str = "tine/config";
+
+/// Key of the line that includes them.
+const INCLUDE_KEY: &[u8] = b"include.path";
+
+/// Returns the main repository's configuration as a fork may see it.
+///
+/// The text is that of a configuration file, with all included files resolved and no credentials.
+/// Conditional includes are those that hold in the main checkout. A setting that cannot be written
+/// is left out and logged. Blocks while git reads the files.
+///
+/// # Errors
+/// [`GitError::GitFailed`] if git cannot read the configuration, [`GitError::GitMissing`] if git
+/// cannot be run.
+pub fn shared_settings(repository: &Repository) -> Result<Vec<u8>, GitError> {
+    let mut text = b"# Settings of the main repository. tine writes this file.\n".to_vec();
+    for setting in main_settings(repository)? {
+        let Some(setting) = as_shared(setting) else {
+            continue;
+        };
+        if !append(&mut text, &setting) {
+            let key = String::from_utf8_lossy(&setting.key);
+            log::warn!("the setting {key:?} is left out in forks: no file can hold it");
+        }
+    }
+    Ok(text)
+}
+
+/// Returns a setting as a fork may see it.
+///
+/// Returns `None` if the fork must not have it.
+fn as_shared(mut setting: Setting) -> Option<Setting> {
+    let key = KeyParts::of(&setting.key);
+    if LEFT_OUT.iter().any(|row| row.pattern.matches(&key)) {
+        return None;
+    }
+    setting.key = without_secrets(&setting.key);
+    setting.value = setting.value.map(|value| without_secrets(&value));
+    Some(setting)
+}
+
+/// Reads the main repository's settings in git's order.
+fn main_settings(repository: &Repository) -> Result<Vec<Setting>, GitError> {
+    let common_dir = repository.common_dir();
+    let mut settings = listed(repository, "--local")?;
+    if repository.config_bool("extensions.worktreeConfig") == Some(true)
+        && common_dir.join("config.worktree").exists()
+    {
+        settings.extend(listed(repository, "--worktree")?);
+    }
+    Ok(settings)
+}
+
+fn listed(repository: &Repository, scope: &str) -> Result<Vec<Setting>, GitError> {
+    let mut command = program::command(repository.common_dir());
+    command.env("GIT_DIR", repository.common_dir()).args([
+        "config",
+        scope,
+        "--includes",
+        "--list",
+        "-z",
+    ]);
+    let output = program::run(&mut command, b"")?;
+    let entries = output.split(|&byte| byte == 0);
+    let settings = entries.filter(|entry| !entry.is_empty()).map(|entry| {
+        let mut parts = entry.splitn(2, |&byte| byte == b'\n');
+        Setting {
+            key: parts.next().unwrap_or_default().to_vec(),
+            value: parts.next().map(<[u8]>::to_vec),
+        }
+    });
+    Ok(settings.collect())
+}
+
+/// Choices for a fork's own configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnSettings {
+    /// Value of `extensions.objectFormat`, if the main repository sets it.
+    ///
+    /// git does not read the extensions from included files.
+    pub object_format: Option<Vec<u8>>,
+    /// Remote that provides missing objects (`extensions.partialClone`).
+    pub partial_clone: Option<Vec<u8>>,
+    /// True if the executable bit counts (`core.fileMode`).
+    pub file_mode: bool,
+    /// True if the fork's files may be symbolic links.
+    pub symlinks: bool,
+    /// True if names differ by more than letter case only.
+    pub ignore_case: bool,
+    /// Command of `core.fsmonitor`, if git shall ask for changes.
+    pub monitor_command: Option<Vec<u8>>,
+}
+
+impl OwnSettings {
+    /// Returns the choices for a fork of `repository` in a mount.
+    pub fn for_fork_of(repository: &Repository, monitor_command: Option<Vec<u8>>) -> OwnSettings {
+        let is_sha256 = repository.hash_kind() == gix::hash::Kind::Sha256;
+        OwnSettings {
+            object_format: is_sha256.then(|| b"sha256".to_vec()),
+            partial_clone: repository
+                .promisor_remote()
+                .map(|remote| remote.as_bytes().to_vec()),
+            file_mode: repository.config_bool("core.fileMode") != Some(false),
+            symlinks: true,
+            ignore_case: false,
+            monitor_command,
+        }
+    }
+}
+
+/// Command that asks the mount for changed paths, with git's arguments.
+///
+/// It needs only a shell and `cat`, so it works where neither tine nor its socket is. Without an
+/// answer, git looks at every file.
+pub const MONITOR_COMMAND: &[u8] = b"exec cat \".git/tine/changed/$2\" 2>/dev/null #";
+
+/// Returns the first `config` of a fork's own git directory.
+///
+/// The include comes first, so that the fork's own settings win.
+pub fn own_settings(choices: &OwnSettings) -> Vec<u8> {
+    let boolean = |value: bool| if value { "true" } else { "false" };
+    let has_extensions = choices.object_format.is_some() || choices.partial_clone.is_some();
+    let mut lines: Vec<(&str, &[u8])> = vec![
+        ("include.path", SHARED_PATH.as_bytes()),
+        (
+            "core.repositoryformatversion",
+            if has_extensions { b"1" } else { b"0" },
+        ),
+    ];
+    if let Some(format) = &choices.object_format {
+        lines.push(("extensions.objectformat", format));
+    }
+    if let Some(remote) = &choices.partial_clone {
+        lines.push(("extensions.partialclone", remote));
+    }
+    lines.extend([
+        ("core.bare", boolean(false).as_bytes()),
+        ("core.filemode", boolean(choices.file_mode).as_bytes()),
+        ("core.logallrefupdates", b"true"),
+        ("core.symlinks", boolean(choices.symlinks).as_bytes()),
+        ("core.ignorecase", boolean(choices.ignore_case).as_bytes()),
+    ]);
+    if let Some(command) = &choices.monitor_command {
+        lines.extend([
+            ("core.fsmonitor", command.as_slice()),
+            ("core.fsmonitorhookversion", b"2"),
+            ("core.untrackedcache", b"true"),
+            ("fsmonitor.allowremote", b"true"),
+        ]);
+    }
+    let mut text = Vec::new();
+    for (key, value) in lines {
+        let setting = Setting {
+            key: key.as_bytes().to_vec(),
+            value: Some(value.to_vec()),
+        };
+        if !append(&mut text, &setting) {
+            log::warn!("the setting {key} is left out of a fork: no file can hold its value");
+        }
+    }
+    text
+}
+
+/// Returns whether `content` is the configuration of a fork's own git directory.
+///
+/// It is if its first setting includes the shared settings.
+pub fn is_own(content: &[u8]) -> bool {
+    let (settings, _) = parse(content);
+    settings.first().is_some_and(|first| {
+        first.key == INCLUDE_KEY && first.value.as_deref() == Some(SHARED_PATH.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests;

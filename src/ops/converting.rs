@@ -1,0 +1,103 @@
+//! Converts forks between linked worktrees and repositories of their own.
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::state::taking;
+use tine_change::ChangeError;
+use tine_fuse::UnmountMode;
+use tine_store::{ForkName, GitKind};
+
+/// Make a fork a repository of its own, or a linked worktree
+///
+/// HEAD, its reflog, what is staged, and all files stay as they are. A mounted fork is unmounted
+/// for a moment: no program may be in it. What a linked worktree cannot have (other branches, tags
+/// and stashes of the fork) stays under refs/tine/NAME/git/ in the main repository.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine convert fix-parser --git own
+  tine convert fix-parser --git linked")]
+pub struct Convert {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME")]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// What git finds in the fork
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub git: GitKind,
+}
+
+/// Outcome of a conversion.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Converted {
+    /// The fork.
+    pub fork: ForkName,
+    /// Kind of the git directory now.
+    pub git: GitKind,
+    /// True if it was of another kind before.
+    pub changed: bool,
+}
+
+impl Operation for Convert {
+    const NAME: &'static str = "convert";
+    const PROGRESS: &'static str = "converting";
+    type Answer = Converted;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(mut self, call: &Call<'_>) -> Result<Converted, Failure> {
+        let (daemon, kind) = (call.daemon, self.git);
+        let name = call.fork(self.fork.take())?;
+        let slot = daemon.slot(&name);
+        let guard = daemon.lock_fork(&slot)?;
+        let record = guard.record()?;
+        let converted = |changed| Converted {
+            fork: name.clone(),
+            git: kind,
+            changed,
+        };
+        if record.git_kind == kind {
+            return Ok(converted(false));
+        }
+        let fork = guard.open()?;
+        if let Some(operation) = fork.worktree.operation_in_progress() {
+            return Err(ChangeError::OperationInProgress(operation).into());
+        }
+        if fork.worktree.has_submodules() {
+            return Err(Failure::new(
+                ErrorCode::UncommittedChanges,
+                format!("{name} has repositories of submodules, which cannot move"),
+            )
+            .hint("push what was committed in them, and make a new fork"));
+        }
+        refuse_rejected(&slot, &name)?;
+        let mounted = guard.mounted_as();
+        guard.unmount(UnmountMode::Clean)?;
+        let done = daemon.store.convert_fork(&name, &fork, kind);
+        drop(fork);
+        taking::forget(&slot);
+        if let Some((dir, settings)) = mounted {
+            guard.mount_or_note(dir, settings);
+        }
+        done?;
+        Ok(converted(true))
+    }
+}
+
+/// Refuses if the main repository does not have what the fork committed.
+fn refuse_rejected(slot: &crate::state::slots::Slot, name: &ForkName) -> Result<(), Failure> {
+    match taking::outcome(slot).rejected().first() {
+        None => Ok(()),
+        Some(rejected) => Err(Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!("the main repository refused {} of {name}", rejected.name),
+        )
+        .cause(rejected.reason.clone())
+        .hint("mend the commit in the fork, or remove the ref there")),
+    }
+}

@@ -1,0 +1,249 @@
+//! Takes over what forks made in git directories of their own.
+//!
+//! One thread takes over each fork shortly after its refs moved. A request that holds the fork's
+//! lock takes over first what the thread has not, so it sees every commit of the fork.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::slots::{Daemon, Slot};
+use crate::failure::Failure;
+use tine_git::own::{OwnBranch, RejectedRef, TakenOver};
+use tine_store::{ForkName, GitKind};
+
+/// Pause after a ref moved, in which git finishes its command.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Time for which the thread waits for the next fork.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Forks whose refs moved, and the thread that takes over.
+///
+/// Its lock is the last one: no other lock is taken while it is held.
+#[derive(Default)]
+pub struct TakeOver {
+    state: Mutex<Pending>,
+    changed: Condvar,
+}
+
+/// State of the thread; protected by [`TakeOver::state`].
+#[derive(Default)]
+struct Pending {
+    is_running: bool,
+    /// Time at which each fork is due.
+    due: BTreeMap<ForkName, Instant>,
+}
+
+/// State of taking over one fork.
+#[derive(Default)]
+pub(super) struct TakeOverState {
+    /// True if the main repository may not keep the fork's refs.
+    is_pending: AtomicBool,
+    /// Held while the fork is taken over.
+    busy: Mutex<()>,
+    /// TakeOverOutcome of the last time. Held for moments.
+    last: Mutex<TakeOverOutcome>,
+}
+
+/// TakeOverOutcome of a take-over.
+#[derive(Debug, Clone, Default)]
+pub struct TakeOverOutcome {
+    /// True once the fork was taken over by this daemon.
+    is_known: bool,
+    /// True if the fork has a git directory of its own.
+    pub(super) is_own: bool,
+    /// Result of the last time; `None` for a linked worktree.
+    taken: Option<TakenOver>,
+}
+
+impl TakeOverOutcome {
+    /// Returns the refs that the main repository refuses.
+    pub fn rejected(&self) -> &[RejectedRef] {
+        self.taken.as_ref().map_or(&[], |taken| &taken.rejected)
+    }
+
+    /// Returns the state of the main repository's branch that follows the fork's.
+    pub fn branch(&self) -> Option<&OwnBranch> {
+        self.taken.as_ref()?.branch.as_ref()
+    }
+}
+
+impl TakeOver {
+    /// Wakes the thread, so that it sees that the daemon is ending.
+    pub fn wake(&self) {
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// Notes that refs of the fork moved. Does not block.
+pub fn refs_moved(daemon: &Arc<Daemon>, slot: &Slot) {
+    slot.take_over.is_pending.store(true, Ordering::Release);
+    let mut state = daemon.take_over.state.lock();
+    let due = Instant::now() + PAUSE;
+    state.due.entry(slot.name.clone()).or_insert(due);
+    daemon.take_over.changed.notify_all();
+    if state.is_running {
+        return;
+    }
+    let taking = daemon.clone();
+    let spawned = thread::Builder::new()
+        .name("take-over".into())
+        .spawn(move || run(&taking));
+    match spawned {
+        Ok(_) => state.is_running = true,
+        Err(error) => log::error!("no thread to take over commits: {error}"),
+    }
+}
+
+fn run(daemon: &Arc<Daemon>) {
+    loop {
+        let mut state = daemon.take_over.state.lock();
+        let idle_until = Instant::now() + IDLE;
+        let name = loop {
+            if daemon.refuse_if_stopping().is_err() {
+                state.is_running = false;
+                return;
+            }
+            let next = state.due.iter().min_by_key(|(_, due)| **due);
+            let next = next.map(|(name, due)| (name.clone(), *due));
+            match next {
+                Some((name, due)) if due <= Instant::now() => {
+                    state.due.remove(&name);
+                    break name;
+                }
+                Some((_, due)) => drop(daemon.take_over.changed.wait_until(&mut state, due)),
+                None if Instant::now() >= idle_until => {
+                    state.is_running = false;
+                    return;
+                }
+                None => drop(daemon.take_over.changed.wait_until(&mut state, idle_until)),
+            }
+        };
+        drop(state);
+        let slot = daemon.slot(&name);
+        if let Err(failure) = take_over(daemon, &slot) {
+            log::warn!("{name}: its commits are not taken over: {failure}");
+        }
+    }
+}
+
+/// Takes over what the fork has, if its refs may have moved.
+///
+/// # Errors
+/// If the record, the fork's refs or the main repository's cannot be read or written.
+pub fn take_over_if_pending(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
+    // Waits for a take-over that another thread has begun.
+    let _busy = slot.take_over.busy.lock();
+    let is_known = slot.take_over.last.lock().is_known;
+    if is_known && !slot.take_over.is_pending.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    take_over_now(daemon, slot)
+}
+
+/// Takes over what the fork has: objects and refs.
+///
+/// # Errors
+/// Fails as [`take_over_if_pending`].
+pub fn take_over(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
+    let _busy = slot.take_over.busy.lock();
+    take_over_now(daemon, slot)
+}
+
+/// Takes over what the fork has. The caller holds the slot's `busy`.
+fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
+    slot.take_over.is_pending.store(false, Ordering::Release);
+    let record = match daemon.store.record(&slot.name) {
+        Ok(record) => record,
+        Err(tine_store::StoreError::NoSuchFork(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    if record.git_kind == GitKind::Linked {
+        *slot.take_over.last.lock() = TakeOverOutcome {
+            is_known: true,
+            ..TakeOverOutcome::default()
+        };
+        return Ok(());
+    }
+    let before = slot.take_over.last.lock().clone();
+    let git_dir = daemon.store.worktree_dir(&record);
+    let followed = record.followed_branch.as_deref();
+    let shown = slot.git_directory();
+    let remove = |path: &Path| match &shown {
+        Some((directory, mount)) => {
+            mount.invalidate(directory.remove(path.as_os_str().as_bytes())?);
+            Ok(())
+        }
+        None => Ok(()),
+    };
+    let taken = daemon.repository.take_over(
+        &git_dir,
+        slot.name.as_str(),
+        followed,
+        before.taken.as_ref(),
+        shown.is_some().then_some(&remove),
+    );
+    let taken = taken.inspect_err(|_| {
+        slot.take_over.is_pending.store(true, Ordering::Release);
+    })?;
+    *slot.take_over.last.lock() = TakeOverOutcome {
+        is_known: true,
+        is_own: true,
+        taken: Some(taken),
+    };
+    Ok(())
+}
+
+impl TakeOverState {
+    /// Returns whether the fork is known as a repository of its own.
+    pub(super) fn is_own(&self) -> bool {
+        self.last.lock().is_own
+    }
+}
+
+/// Returns the outcome of the fork's last take-over.
+pub fn outcome(slot: &Slot) -> TakeOverOutcome {
+    slot.take_over.last.lock().clone()
+}
+
+/// Forgets what is known of the fork, whose git directory was converted.
+pub fn forget(slot: &Slot) {
+    *slot.take_over.last.lock() = TakeOverOutcome::default();
+    slot.take_over.is_pending.store(true, Ordering::Release);
+}
+
+/// Returns the note of `tine list` about the last take-over.
+pub fn note(slot: &Slot) -> Option<String> {
+    let outcome = outcome(slot);
+    if let Some(rejected) = outcome.rejected().first() {
+        return Some(format!(
+            "{} is in the fork alone: the main repository refuses it ({})",
+            rejected.name, rejected.reason
+        ));
+    }
+    let fork = &slot.name;
+    match outcome.branch()? {
+        OwnBranch::Moved { .. } | OwnBranch::Same => None,
+        OwnBranch::CheckedOut { at } => Some(format!(
+            "its branch stays where {} has it checked out; `tine merge {fork} --into BRANCH` joins both",
+            at.display()
+        )),
+        OwnBranch::MovedByOthers { at } => Some(format!(
+            "its branch stays at {at} in the main repository, where somebody moved it; `tine merge {fork} --into BRANCH` joins both"
+        )),
+        OwnBranch::DeletedInMain => Some(
+            "its branch was deleted in the main repository, and goes on in the fork".to_owned(),
+        ),
+        OwnBranch::InTheWay { branch } => Some(format!(
+            "its branch is in the fork alone: the branch {branch} is in the way"
+        )),
+    }
+}
