@@ -155,6 +155,42 @@ fn the_main_repositorys_branches_are_seen_live_and_are_not_the_forks() {
 }
 
 #[test]
+fn a_branch_that_others_moved_or_have_stays_and_is_joined_as_the_list_says() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let note = || {
+        let forks = tine.json(&["list"]);
+        forks["forks"][0]["note"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let command_in = |note: &str| note.split('`').nth(1).expect("a command").to_owned();
+    repo.git(&["switch", "-q", "tine/demo"]);
+    repo.sh_in(&dir, "echo 1 > a; git add a; git commit -qm one");
+    let one = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "refs/tine/demo/git/HEAD", &one);
+    assert_ne!(repo.head(), one);
+    repo.sh_in(repo.dir(), &command_in(&note()));
+    assert_eq!(repo.head(), one);
+    repo.sh_in(
+        repo.dir(),
+        "echo 2 > b; git add b; git commit -qm two; git switch -q main",
+    );
+    repo.sh_in(&dir, "echo 3 > c; git add c; git commit -qm three");
+    let three = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "refs/tine/demo/git/HEAD", &three);
+    assert_ne!(repo.git(&["rev-parse", "tine/demo"]), three);
+    repo.sh_in(&dir, &command_in(&note()));
+    let joined = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "tine/demo", &joined);
+    assert_eq!(note(), "");
+    assert_whole(&repo, &[&dir]);
+}
+
+#[test]
 fn a_fork_of_a_fork_has_its_index_stash_and_logs_and_a_branch_of_its_own() {
     require_fuse!();
     let repo = TestRepo::new();

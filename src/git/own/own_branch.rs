@@ -100,8 +100,14 @@ impl Taking<'_> {
         if recorded == Some(at) || former == Some(at) {
             return Ok(true);
         }
-        // The first time, nobody else's commit may get lost.
-        Ok(recorded.is_none() && former.is_none() && self.main.is_ancestor(at, new)?)
+        if !self.main.is_ancestor(at, new)? {
+            return Ok(false);
+        }
+        // The fork has what others did with the branch, unless they moved it back.
+        match recorded.or(former) {
+            Some(known) => Ok(!self.main.is_ancestor(at, known)?),
+            None => Ok(true),
+        }
     }
 
     fn move_unless_checked_out(

@@ -233,11 +233,11 @@ pub fn note(slot: &Slot) -> Option<String> {
     match outcome.branch()? {
         OwnBranch::Moved { .. } | OwnBranch::Same => None,
         OwnBranch::CheckedOut { at } => Some(format!(
-            "its branch stays where {} has it checked out; `tine merge {fork} --into BRANCH` joins both",
+            "its branch stays, as {} has it checked out; `git merge refs/tine/{fork}/git/HEAD` there joins both",
             at.display()
         )),
         OwnBranch::MovedByOthers { at } => Some(format!(
-            "its branch stays at {at} in the main repository, where somebody moved it; `tine merge {fork} --into BRANCH` joins both"
+            "its branch stays at {at} in the main repository, where somebody moved it; `git merge {at}` in the fork joins both"
         )),
         OwnBranch::DeletedInMain => Some(
             "its branch was deleted in the main repository, and goes on in the fork".to_owned(),
