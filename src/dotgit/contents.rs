@@ -109,20 +109,12 @@ impl GitDirectory {
         let copy = host_dir::create_file(&dir, &name, stat.perm)?;
         io::copy(&mut &from, &mut &copy)?;
         let told = beneath::stat(&copy)?;
-        let node = state.node_mut(ino)?;
-        let old = match &node.body {
-            Body::Lent { id, .. } => Some(*id),
-            _ => None,
-        };
         let id = (told.dev, told.ino);
-        node.body = Body::Own {
+        state.node_mut(ino)?.body = Body::Own {
             id,
             file: Some(Arc::new(copy)),
             told,
         };
-        if let Some(old) = old {
-            state.by_host.remove(&old);
-        }
         state.by_host.insert(id, ino);
         Ok(())
     }

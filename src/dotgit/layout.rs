@@ -10,6 +10,8 @@ pub(crate) const CHANGED: &[u8] = b"tine/changed";
 
 pub(crate) const PACKED_REFS: &[u8] = b"packed-refs";
 
+pub(crate) const PACKED_LOCK: &[u8] = b"packed-refs.lock";
+
 /// Refs below `refs/` that belong to one repository or worktree.
 const OWN_REFS: [&[u8]; 5] = [
     b"refs/tine",

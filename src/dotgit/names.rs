@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use crate::layout::{self, CHANGED, Lent, PACKED_REFS, TINE, Zone};
+use crate::layout::{self, CHANGED, Lent, PACKED_LOCK, PACKED_REFS, TINE, Zone};
 use crate::nodes::{self, Body, ROOT, State};
 use crate::{GitDirectory, LookedUp, errno};
 use tine_attr::{Attr, FileKind, Ino, Timestamp};
@@ -346,6 +346,9 @@ impl GitDirectory {
         let found = {
             let mut state = self.state.lock();
             let (dir, path) = self.dir_for_new(&mut state, parent, name)?;
+            if path == PACKED_LOCK {
+                self.note_packed_lock(&mut state)?;
+            }
             let perm = (mode & 0o7777) as u16 & !caller.umask;
             let opened = match mode & KIND {
                 0 | libc::S_IFREG => Some(host_dir::create_file(&dir, name, perm)?),
@@ -665,6 +668,7 @@ fn found_lent(state: &mut State, parent: Ino, name: &[u8], at: Lent, stat: &Host
     } else {
         Body::Lent {
             id: (stat.dev, stat.ino),
+            version: nodes::version_of(stat),
             file: None,
             at,
         }

@@ -34,6 +34,17 @@ pub fn is_git_node(ino: Ino) -> bool {
 /// Identity of a file of the host.
 pub(crate) type HostId = (u64, u64);
 
+/// Version of a lent file: size, and times of the last changes.
+///
+/// The main repository replaces its files, and the disk gives the number of a removed file to the
+/// next one. What the kernel has cached of a node must never be shown for another version.
+pub(crate) type Version = (u64, Timestamp, Timestamp);
+
+/// Returns the version of a lent file.
+pub(crate) fn version_of(stat: &HostStat) -> Version {
+    (stat.size, stat.mtime, stat.ctime)
+}
+
 /// A node that the kernel may know.
 pub(crate) struct Node {
     pub body: Body,
@@ -59,6 +70,7 @@ pub(crate) enum Body {
     Lent {
         id: HostId,
         file: Option<Arc<File>>,
+        version: Version,
         at: Lent,
     },
     /// A computed file, immutable.
@@ -185,8 +197,8 @@ impl State {
         let entry = (parent, name.to_vec());
         self.missing.remove(&entry);
         let id = match &body {
-            Body::Own { id, .. } | Body::Lent { id, .. } => Some(*id),
-            Body::Dir { .. } | Body::Computed { .. } => None,
+            Body::Own { id, .. } => Some(*id),
+            Body::Lent { .. } | Body::Dir { .. } | Body::Computed { .. } => None,
         };
         let here = self.by_name.get(&entry).copied();
         if let (Some(ino), Body::Dir { own }) = (here, &body)
@@ -200,6 +212,17 @@ impl State {
             }
             return ino;
         }
+        if let Body::Lent { id, version, .. } = &body
+            && let Some(ino) = here
+            && let Some(Body::Lent {
+                id: known_id,
+                version: known_version,
+                ..
+            }) = self.nodes.get(&ino).map(|node| &node.body)
+            && (known_id, known_version) == (id, version)
+        {
+            return ino;
+        }
         let known = id.and_then(|id| self.by_host.get(&id).copied());
         if here.is_some() && here != known {
             self.take_name(parent, name);
@@ -207,11 +230,8 @@ impl State {
         if let Some(ino) = known
             && let Some(node) = self.nodes.get_mut(&ino)
         {
-            match (&mut node.body, body) {
-                (Body::Own { told, .. }, Body::Own { told: now, .. }) => *told = now,
-                // A file of the fork's own may have become a lent one, and the reverse.
-                (Body::Lent { at, .. }, Body::Lent { at: now, .. }) => *at = now,
-                _ => {}
+            if let (Body::Own { told, .. }, Body::Own { told: now, .. }) = (&mut node.body, body) {
+                *told = now;
             }
             if !node.names.contains(&entry) {
                 node.names.push(entry.clone());
@@ -244,6 +264,12 @@ impl State {
         node.names.retain(|(dir, at)| *dir != parent || at != name);
         if node.names.is_empty() {
             self.open.retain(|open| *open != ino);
+            // The disk may give the number to another file, unless this one is open.
+            if let Body::Own { id, file: None, .. } = node.body
+                && self.by_host.get(&id) == Some(&ino)
+            {
+                self.by_host.remove(&id);
+            }
             if node.lookups == 0 {
                 self.drop_node(ino);
             }
@@ -276,7 +302,7 @@ impl State {
                 self.by_name.remove(&name);
             }
         }
-        if let Body::Own { id, .. } | Body::Lent { id, .. } = node.body
+        if let Body::Own { id, .. } = node.body
             && self.by_host.get(&id) == Some(&ino)
         {
             self.by_host.remove(&id);

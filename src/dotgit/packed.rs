@@ -46,6 +46,8 @@ type Version = Option<(u64, u64, u64, Timestamp)>;
 pub(crate) struct PackedCache {
     own: Option<(Version, Arc<Refs>)>,
     main: Option<(Version, Arc<Refs>, bool)>,
+    /// The main repository's refs when a program locked the file.
+    at_lock: Option<Arc<Refs>>,
     merged: Option<(Version, Version, usize, Ino)>,
 }
 
@@ -111,6 +113,7 @@ impl GitDirectory {
             };
             let body = Body::Lent {
                 id: (stat.dev, stat.ino),
+                version: nodes::version_of(&stat),
                 file: None,
                 at: lent,
             };
@@ -169,25 +172,30 @@ impl GitDirectory {
         let (_, main, _) = self.main_packed()?;
         let own_before = self.own_packed()?;
         let loose = self.main_loose()?;
-        let effective = |name: &Vec<u8>| {
-            loose
-                .get(name)
-                .or_else(|| main.get(name).map(|packed| &packed.id))
+        // The program may have read the file before the main repository replaced it.
+        let former = self.packed.lock().at_lock.take();
+        let is_of_main = |name: &Vec<u8>, id: &Vec<u8>| {
+            let packed = [Some(&main), former.as_ref()].into_iter().flatten();
+            loose.get(name) == Some(id)
+                || packed
+                    .filter_map(|refs| refs.get(name))
+                    .any(|packed| packed.id == *id)
         };
         let mut own = Refs::new();
         let mut packed_now = HashMap::new();
         for (name, packed) in &written {
             packed_now.insert(name.clone(), packed.id.clone());
             let is_own = own_before.contains_key(name)
-                || effective(name) != Some(&packed.id)
-                || self.has_own_loose(name)?;
+                || !is_of_main(name, &packed.id)
+                || self.has_own_loose(name, &packed.id)?;
             if is_own {
                 own.insert(name.clone(), packed.clone());
             }
         }
-        let gone = main
-            .keys()
-            .filter(|name| !written.contains_key(*name) && !state.hidden.contains(*name));
+        let was_seen = |name: &Vec<u8>| former.as_ref().is_none_or(|refs| refs.contains_key(name));
+        let gone = main.keys().filter(|name| {
+            !written.contains_key(*name) && !state.hidden.contains(*name) && was_seen(name)
+        });
         let gone: Vec<Vec<u8>> = gone.cloned().collect();
         let is_shown_again = |name: &Vec<u8>| written.contains_key(name);
         let hidden_before = state.hidden.clone();
@@ -232,9 +240,23 @@ impl GitDirectory {
         Ok(value.trim_ascii() == packed)
     }
 
-    fn has_own_loose(&self, name: &[u8]) -> io::Result<bool> {
+    /// Returns whether the fork has a loose ref with this value.
+    fn has_own_loose(&self, name: &[u8], id: &[u8]) -> io::Result<bool> {
         let stat = nodes::stat_if_there(&self.own, name)?;
-        Ok(stat.is_some_and(|stat| stat.kind != FileKind::Directory))
+        match stat.filter(|stat| stat.kind == FileKind::Regular) {
+            Some(_) => Ok(read_if_there(&self.own, name)?.trim_ascii() == id),
+            None => Ok(false),
+        }
+    }
+
+    /// Notes what the main repository has while a program locks the file.
+    ///
+    /// git locks it to delete refs, and not to remove the loose files of refs that it packed.
+    pub(crate) fn note_packed_lock(&self, state: &mut State) -> io::Result<()> {
+        state.packed_now = (HashMap::new(), None);
+        let (_, main, _) = self.main_packed()?;
+        self.packed.lock().at_lock = Some(main);
+        Ok(())
     }
 }
 
