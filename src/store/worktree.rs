@@ -26,6 +26,11 @@ impl Store {
         Ok(record.open_worktree(&self.repository)?)
     }
 
+    /// Returns the path of the fork's own git directory.
+    pub fn own_git_dir(&self, name: &ForkName) -> PathBuf {
+        self.places.git_dir(name)
+    }
+
     /// Returns the private git directory of the fork's worktree.
     pub fn worktree_dir(&self, record: &ForkRecord) -> PathBuf {
         match record.git_kind {

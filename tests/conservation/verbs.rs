@@ -21,7 +21,7 @@ const GROUP: &str = "its commands have lines of their own";
 const LOOKS: &str = "it changes nothing";
 const SHELL: &str = "it prints what a shell or a reader takes";
 
-const VERBS: [(&str, Played); 95] = [
+const VERBS: [(&str, Played); 96] = [
     ("new", By(&["New"])),
     ("list", ByOracle),
     ("tree", Not(LOOKS)),
@@ -29,6 +29,10 @@ const VERBS: [(&str, Played); 95] = [
     ("mount", By(&["Mount"])),
     ("unmount", By(&["Unmount", "Stray"])),
     ("delete", By(&["Delete"])),
+    (
+        "convert",
+        Not("the plan plays linked worktrees; tests/own_git has repositories of their own"),
+    ),
     ("exec", By(&["Write", "Move", "Remove"])),
     ("shell", Not("as `exec`, which is played")),
     ("mcp", By(&["Write", "Line", "Move", "Remove"])),

@@ -167,13 +167,21 @@ fn a_branch_that_others_moved_or_have_stays_and_is_joined_as_the_list_says() {
             .unwrap_or_default()
             .to_owned()
     };
+    // The list knows it a moment after the refs are there.
+    let awaited = || {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(2);
+        while note().is_empty() && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        note()
+    };
     let command_in = |note: &str| note.split('`').nth(1).expect("a command").to_owned();
     repo.git(&["switch", "-q", "tine/demo"]);
     repo.sh_in(&dir, "echo 1 > a; git add a; git commit -qm one");
     let one = repo.git_in(&dir, &["rev-parse", "HEAD"]);
     await_taken(&repo, "refs/tine/demo/git/HEAD", &one);
     assert_ne!(repo.head(), one);
-    repo.sh_in(repo.dir(), &command_in(&note()));
+    repo.sh_in(repo.dir(), &command_in(&awaited()));
     assert_eq!(repo.head(), one);
     repo.sh_in(
         repo.dir(),
@@ -183,11 +191,39 @@ fn a_branch_that_others_moved_or_have_stays_and_is_joined_as_the_list_says() {
     let three = repo.git_in(&dir, &["rev-parse", "HEAD"]);
     await_taken(&repo, "refs/tine/demo/git/HEAD", &three);
     assert_ne!(repo.git(&["rev-parse", "tine/demo"]), three);
-    repo.sh_in(&dir, &command_in(&note()));
+    repo.sh_in(&dir, &command_in(&awaited()));
     let joined = repo.git_in(&dir, &["rev-parse", "HEAD"]);
     await_taken(&repo, "tine/demo", &joined);
+    tine.ok(&["status", "demo"]);
     assert_eq!(note(), "");
     assert_whole(&repo, &[&dir]);
+}
+
+#[test]
+fn what_is_staged_and_in_no_file_is_kept() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let stage = "echo staged > new; git add new; rm new";
+    repo.sh_in(&dir, stage);
+    let reset = tine.ok(&["reset", "demo"]);
+    assert!(!reset.contains("could not be read"), "{reset}");
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    let kept = tine.json(&["recover", "show", "1"]);
+    assert_eq!(kept["snapshots"][0]["name"], "staged", "{kept}");
+    repo.sh_in(&dir, stage);
+    tine.ok(&["delete", "demo", "--force"]);
+    repo.git(&["gc", "-q", "--prune=now"]);
+    let kept = tine.json(&["recover", "show", "2"]);
+    let names = kept["snapshots"].as_array().expect("snapshots").iter();
+    let mut names = names.filter_map(|snapshot| snapshot["name"].as_str());
+    let staged = names
+        .find(|name| name.starts_with("staged"))
+        .expect("it is kept");
+    let back = tine.ok(&["recover", "2", "two", "--snapshot", staged]);
+    let new = std::path::Path::new(back.trim_end()).join("new");
+    assert_eq!(std::fs::read_to_string(new).unwrap(), "staged\n");
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     (
         "Have forks, and work in them",
         &[
-            "new", "list", "tree", "path", "mount", "unmount", "delete", "exec", "shell",
+            "new", "list", "tree", "path", "mount", "unmount", "delete", "convert", "exec", "shell",
         ],
     ),
     (

@@ -125,7 +125,13 @@ impl ReadIndex<'_> {
         command.env("GIT_INDEX_FILE", &self.path);
         // The caller needs the tree, not the files that differ from it.
         command.args(["-c", "core.fsmonitor=false", "--git-dir"]);
-        command.arg(self.worktree.git_dir()).args(args);
+        // git neither trusts a fork's own git directory here nor writes objects there.
+        let git_dir = if self.worktree.is_own() {
+            repository.common_dir()
+        } else {
+            self.worktree.git_dir()
+        };
+        command.arg(git_dir).args(args);
         command
     }
 }

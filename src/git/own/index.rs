@@ -11,7 +11,7 @@ use gix::index::entry::Mode;
 use gix::index::extension::Tree;
 use gix::objs::{FindHeader, Kind};
 
-use super::dir::{Found, OwnDir};
+use super::dir::{Found, Loose, OwnDir};
 use super::tips::read_tips;
 use crate::index::{check_depth, on_deep_stack};
 use crate::{GitError, Repository, TreeEntry, TreeEntryKind};
@@ -19,6 +19,9 @@ use tine_path::RepoPath;
 
 /// Label of the tree that names what the index needs.
 const INDEX: &str = "git-index";
+
+/// Maximum bytes of a staged blob that is brought.
+const MAX_STAGED_BYTES: u64 = 256 << 20;
 
 /// Maximum bytes of an index.
 const MAX_INDEX_BYTES: u64 = 1 << 32;
@@ -35,9 +38,35 @@ impl Repository {
     /// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read; fails if a tree cannot
     /// be read or written, and as [`Repository::keep`].
     pub fn protect_index(&self, own: &Path, fork: &str) -> Result<usize, GitError> {
+        self.keep_index(own, fork, false)
+    }
+
+    /// Brings the blobs that the index of `own` names, and keeps them.
+    ///
+    /// They are those that are staged and not committed. Blobs over 256 MiB stay in the own git directory. Otherwise as
+    /// [`Repository::protect_index`].
+    ///
+    /// # Errors
+    /// Fails as [`Repository::protect_index`], and if a blob cannot be written.
+    pub fn bring_index(&self, own: &Path, fork: &str) -> Result<usize, GitError> {
+        self.keep_index(own, fork, true)
+    }
+
+    fn keep_index(&self, own: &Path, fork: &str, brings: bool) -> Result<usize, GitError> {
         let dir = OwnDir::open(own)?;
         let path = dir.path_of("index");
-        let ids = on_deep_stack(&path, || self.blobs_of_index(&dir))?;
+        let named = on_deep_stack(&path, || self.blobs_of_index(&dir))?;
+        let mut ids = BTreeSet::new();
+        for id in named {
+            let is_kept = if dir.has_loose(&id) {
+                brings && (self.is_blob(id) || self.copy_blob(&dir, id)?)
+            } else {
+                self.is_blob(id)
+            };
+            if is_kept {
+                ids.insert(id);
+            }
+        }
         let kept = self.kept_as(fork, INDEX)?;
         if ids.is_empty() {
             if kept.is_some() {
@@ -60,7 +89,7 @@ impl Repository {
         Ok(ids.len())
     }
 
-    /// Returns the blobs of the index that need protection.
+    /// Returns the blobs of the index that HEAD's tree lacks.
     fn blobs_of_index(&self, dir: &OwnDir) -> Result<BTreeSet<ObjectId>, GitError> {
         let head = read_tips(self, dir).named.get("HEAD").copied();
         // HEAD may lead to something that is not here yet.
@@ -89,8 +118,22 @@ impl Repository {
             });
             ids.extend(other.map(|(entry, _)| entry.id));
         }
-        let needs = |id: &ObjectId| self.is_blob(*id) && !dir.has_loose(id);
-        Ok(ids.into_iter().filter(needs).collect())
+        Ok(ids)
+    }
+
+    /// Copies a loose blob of the own git directory. Returns false for anything else.
+    fn copy_blob(&self, dir: &OwnDir, id: ObjectId) -> Result<bool, GitError> {
+        match dir.read_loose(self.hash_kind(), id, MAX_STAGED_BYTES)? {
+            Ok(Loose::Read(_, content)) if content.kind == Kind::Blob => {
+                self.write_object(Kind::Blob, &content.data)?;
+                Ok(true)
+            }
+            Ok(_) => Ok(false),
+            Err(reason) => {
+                log::warn!("what is staged is not brought: {reason}");
+                Ok(false)
+            }
+        }
     }
 
     fn read_own_index(&self, dir: &OwnDir, path: &Path) -> Result<Option<State>, GitError> {

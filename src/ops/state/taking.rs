@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use super::slots::{Daemon, Slot};
 use crate::failure::Failure;
 use tine_git::own::{OwnBranch, RejectedRef, TakenOver};
-use tine_store::{ForkName, GitKind};
+use tine_store::{ForkName, GitKind, IndexStamp};
 
 /// Pause after a ref moved, in which git finishes its command.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -50,6 +50,8 @@ pub(super) struct TakeOverState {
     busy: Mutex<()>,
     /// TakeOverOutcome of the last time. Held for moments.
     last: Mutex<TakeOverOutcome>,
+    /// Index that was looked at last. Held for moments.
+    index: Mutex<Option<IndexStamp>>,
 }
 
 /// TakeOverOutcome of a take-over.
@@ -147,6 +149,29 @@ pub fn take_over_if_pending(daemon: &Daemon, slot: &Slot) -> Result<(), Failure>
         return Ok(());
     }
     take_over_now(daemon, slot)
+}
+
+/// Brings what is staged in the fork.
+///
+/// Does nothing for a linked worktree, and while the index is the same.
+///
+/// # Errors
+/// If the index cannot be read, or a blob cannot be written.
+pub fn bring_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
+    if !slot.take_over.is_own() {
+        return Ok(());
+    }
+    let _busy = slot.take_over.busy.lock();
+    let git_dir = daemon.store.own_git_dir(&slot.name);
+    let stamp = IndexStamp::of(&git_dir.join("index"));
+    if *slot.take_over.index.lock() == stamp {
+        return Ok(());
+    }
+    daemon
+        .repository
+        .bring_index(&git_dir, slot.name.as_str())?;
+    *slot.take_over.index.lock() = stamp;
+    Ok(())
 }
 
 /// Takes over what the fork has: objects and refs.
