@@ -13,7 +13,7 @@ use crate::{GitDirectory, errno};
 use tine_attr::{Attr, FileKind, Ino};
 use tine_sys::beneath::{self, Access};
 use tine_sys::host_dir::{self, NewTime};
-use tine_workspace::{Caller, SetAttr, SetTime, StatFs};
+use tine_workspace::{SetAttr, SetTime, StatFs};
 
 /// Namespace of attributes that any program may use.
 const USER: &[u8] = b"user.";
@@ -426,12 +426,6 @@ impl GitDirectory {
             return Ok(None);
         }
         self.open_file(&mut state, ino).map(Some)
-    }
-
-    /// Returns whether the file belongs to the caller.
-    pub fn is_owner(&self, caller: Caller, ino: Ino) -> bool {
-        self.getattr(ino)
-            .is_ok_and(|(attr, _)| attr.uid == caller.uid)
     }
 }
 

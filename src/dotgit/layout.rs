@@ -82,11 +82,9 @@ pub(crate) fn lent(path: &[u8]) -> Option<Lent> {
         });
     }
     if is_ref(path) {
-        return if OWN_REFS.iter().any(|own| is_at_or_below(path, own)) {
-            None
-        } else {
-            of_main(path)
-        };
+        // A lock belongs to a process of the main repository.
+        let is_lent = !is_own_ref(path) && !path.ends_with(b".lock");
+        return if is_lent { of_main(path) } else { None };
     }
     let is_lent =
         is_at_or_below(path, b"hooks") || is_at_or_below(path, b"lfs") || path == b"shallow";

@@ -105,6 +105,15 @@ pub struct LookedUp {
     pub keeps_attr: bool,
 }
 
+impl LookedUp {
+    /// A name that is missing, which the kernel must not cache.
+    pub(crate) const MISSING: LookedUp = LookedUp {
+        attr: None,
+        keeps_name: false,
+        keeps_attr: false,
+    };
+}
+
 /// One entry of a listing.
 #[derive(Debug, Clone)]
 pub struct Listed {

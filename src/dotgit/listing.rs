@@ -76,8 +76,7 @@ impl GitDirectory {
                 continue;
             };
             entry.ino = attr.ino;
-            let node = state.node_mut(attr.ino)?;
-            node.lookups = node.lookups.saturating_add(1);
+            state.count_lookup(attr.ino)?;
             if !add(&entry, &attr, found.keeps_name && found.keeps_attr) {
                 let node = state.node_mut(attr.ino)?;
                 node.lookups = node.lookups.saturating_sub(1);

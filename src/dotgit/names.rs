@@ -28,8 +28,7 @@ impl GitDirectory {
         let mut state = self.state.lock();
         let found = self.find(&mut state, parent, name)?;
         if let Some(attr) = found.attr {
-            let node = state.node_mut(attr.ino)?;
-            node.lookups = node.lookups.saturating_add(1);
+            state.count_lookup(attr.ino)?;
         }
         Ok(found)
     }
@@ -41,8 +40,7 @@ impl GitDirectory {
     pub fn lookup_number(&self, ino: Ino) -> io::Result<LookedUp> {
         let mut state = self.state.lock();
         let attr = self.attr_in(&mut state, ino)?;
-        let node = state.node_mut(ino)?;
-        node.lookups = node.lookups.saturating_add(1);
+        state.count_lookup(ino)?;
         Ok(LookedUp {
             attr: Some(attr),
             keeps_name: false,
@@ -108,11 +106,7 @@ impl GitDirectory {
             Some(stat) if self.shows_lent(&path, &stat)? => {
                 Ok(found_lent(state, parent, name, lent, &stat))
             }
-            _ => Ok(LookedUp {
-                attr: None,
-                keeps_name: false,
-                keeps_attr: false,
-            }),
+            _ => Ok(LookedUp::MISSING),
         }
     }
 
@@ -133,7 +127,7 @@ impl GitDirectory {
             return Ok(true);
         }
         // A loose ref would win over the fork's own packed one.
-        Ok(!path.ends_with(b".lock") && !self.own_packed()?.contains_key(path))
+        Ok(!self.own_packed()?.contains_key(path))
     }
 
     /// Finds what is computed. `None`: the path is that of something lent.
@@ -144,13 +138,6 @@ impl GitDirectory {
         name: &[u8],
         path: &[u8],
     ) -> Option<io::Result<LookedUp>> {
-        let missing = || {
-            Some(Ok(LookedUp {
-                attr: None,
-                keeps_name: false,
-                keeps_attr: false,
-            }))
-        };
         if path == TINE || path == CHANGED {
             let ino = state.enter(parent, name, Body::Dir { own: None });
             return Some(self.dir_attr(ino).map(|attr| LookedUp {
@@ -179,7 +166,7 @@ impl GitDirectory {
             None => None,
         };
         let Some(content) = content else {
-            return missing();
+            return Some(Ok(LookedUp::MISSING));
         };
         let known = state.known_at(parent, name);
         let same = known.filter(|ino| {
@@ -317,17 +304,13 @@ impl GitDirectory {
             };
             host_dir::set_owner(dir, name, Some(caller.uid), Some(gid))?;
         }
-        if state.hidden.contains(path) {
-            state.hidden.remove(path);
-            self.write_hidden(state)?;
-        }
+        self.show_again(state, path)?;
         let found = self.find(state, parent, name)?;
         let attr = found.attr.ok_or_else(|| errno(libc::ENOENT))?;
         if let Some(opened) = opened {
             state.keep_open(attr.ino, &Arc::new(opened), nodes::is_precious(path));
         }
-        let node = state.node_mut(attr.ino)?;
-        node.lookups = node.lookups.saturating_add(1);
+        state.count_lookup(attr.ino)?;
         Ok(found)
     }
 
@@ -343,24 +326,21 @@ impl GitDirectory {
         mode: u32,
         rdev: u32,
     ) -> io::Result<LookedUp> {
-        let found = {
-            let mut state = self.state.lock();
-            let (dir, path) = self.dir_for_new(&mut state, parent, name)?;
-            if path == PACKED_LOCK {
-                self.note_packed_lock(&mut state)?;
+        let mut state = self.state.lock();
+        let (dir, path) = self.dir_for_new(&mut state, parent, name)?;
+        if path == PACKED_LOCK {
+            self.note_packed_lock(&mut state)?;
+        }
+        let perm = (mode & 0o7777) as u16 & !caller.umask;
+        let opened = match mode & KIND {
+            0 | libc::S_IFREG => Some(host_dir::create_file(&dir, name, perm)?),
+            libc::S_IFCHR | libc::S_IFBLK => return Err(errno(libc::EPERM)),
+            kind => {
+                host_dir::make_node(&dir, name, kind, perm, rdev.into())?;
+                None
             }
-            let perm = (mode & 0o7777) as u16 & !caller.umask;
-            let opened = match mode & KIND {
-                0 | libc::S_IFREG => Some(host_dir::create_file(&dir, name, perm)?),
-                libc::S_IFCHR | libc::S_IFBLK => return Err(errno(libc::EPERM)),
-                kind => {
-                    host_dir::make_node(&dir, name, kind, perm, rdev.into())?;
-                    None
-                }
-            };
-            self.created(&mut state, caller, (parent, name), &dir, &path, opened)?
         };
-        Ok(found)
+        self.created(&mut state, caller, (parent, name), &dir, &path, opened)
     }
 
     /// Creates a directory.
@@ -409,25 +389,15 @@ impl GitDirectory {
     ///
     /// # Errors
     /// `EXDEV` for a file that is not the fork's own; as in [`GitDirectory::mknod`].
-    pub fn link(
-        &self,
-        caller: Caller,
-        ino: Ino,
-        new_parent: Ino,
-        new_name: &[u8],
-    ) -> io::Result<LookedUp> {
-        let _ = caller;
+    pub fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> io::Result<LookedUp> {
         let mut state = self.state.lock();
         let (dir, name) = own_place(&state, ino)?.ok_or_else(|| errno(libc::EXDEV))?;
         let (to, path) = self.dir_for_new(&mut state, new_parent, new_name)?;
         host_dir::link((&dir, &name), (&to, new_name))?;
-        if state.hidden.remove(&path) {
-            self.write_hidden(&state)?;
-        }
+        self.show_again(&mut state, &path)?;
         let found = self.find(&mut state, new_parent, new_name)?;
         let attr = found.attr.ok_or_else(|| errno(libc::ENOENT))?;
-        let node = state.node_mut(attr.ino)?;
-        node.lookups = node.lookups.saturating_add(1);
+        state.count_lookup(attr.ino)?;
         drop(state);
         self.observe(&path);
         Ok(found)
@@ -552,9 +522,7 @@ impl GitDirectory {
                     state.take_name(parent, name);
                     state.take_name(new_parent, new_name);
                 }
-                if state.hidden.remove(&new_path) {
-                    self.write_hidden(&state)?;
-                }
+                self.show_again(&mut state, &new_path)?;
                 if new_path == b"HEAD" {
                     self.adopt_head_in(&mut state)?;
                 }

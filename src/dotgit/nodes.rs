@@ -133,6 +133,13 @@ impl State {
         self.nodes.get_mut(&ino).ok_or_else(|| errno(libc::ESTALE))
     }
 
+    /// Counts one lookup of a node by the kernel.
+    pub(crate) fn count_lookup(&mut self, ino: Ino) -> io::Result<()> {
+        let node = self.node_mut(ino)?;
+        node.lookups = node.lookups.saturating_add(1);
+        Ok(())
+    }
+
     /// Returns the path of a node, in the git directory.
     ///
     /// # Errors

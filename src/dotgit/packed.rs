@@ -5,23 +5,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::layout::{self, Lent, PACKED_REFS};
 use crate::listing::path_of;
 use crate::nodes::{self, Body, State};
+use crate::refs::replace;
 use crate::{GitDirectory, LookedUp, is_missing};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_sys::beneath::{self, Access, HostStat};
-use tine_sys::host_dir;
 
 /// First line of the file: what git can rely on.
 const HEADER: &[u8] = b"# pack-refs with: peeled fully-peeled sorted \n";
-
-/// Refs of tine in the main repository, which no fork sees.
-const TINE_REFS: &[u8] = b"refs/tine/";
 
 /// Maximum time between packing refs and removing their loose files.
 const PRUNING: Duration = Duration::from_secs(10);
@@ -80,10 +77,9 @@ impl GitDirectory {
         }
         let (mut refs, is_plain) = parse(&read_if_there(main, PACKED_REFS)?);
         let before = refs.len();
-        refs.retain(|name, _| !name.starts_with(TINE_REFS) && !layout::is_own_ref(name));
-        let known = (version, Arc::new(refs), is_plain);
-        let is_whole = known.1.len() == before;
-        let known = (known.0, known.1, known.2 && is_whole);
+        refs.retain(|name, _| !layout::is_own_ref(name));
+        let is_whole = refs.len() == before;
+        let known = (version, Arc::new(refs), is_plain && is_whole);
         cache.main = Some(known.clone());
         Ok(known)
     }
@@ -95,11 +91,6 @@ impl GitDirectory {
         parent: Ino,
         name: &[u8],
     ) -> io::Result<LookedUp> {
-        let missing = LookedUp {
-            attr: None,
-            keeps_name: false,
-            keeps_attr: false,
-        };
         let own_version = version(nodes::stat_if_there(&self.own, PACKED_REFS)?);
         let (main_version, main, is_whole) = self.main_packed()?;
         let own = self.own_packed()?;
@@ -109,7 +100,7 @@ impl GitDirectory {
                 path: PACKED_REFS.to_vec(),
             };
             let Some(stat) = self.stat_lent(&lent)? else {
-                return Ok(missing);
+                return Ok(LookedUp::MISSING);
             };
             let body = Body::Lent {
                 id: (stat.dev, stat.ino),
@@ -202,15 +193,10 @@ impl GitDirectory {
         state.hidden.retain(|name| !is_shown_again(name));
         state.hidden.extend(gone);
         let content = format_merged(std::iter::empty(), &own);
-        let new = b"packed-refs.tine-new";
-        let _ = tine_sys::calls_beneath::remove(&self.own, new, false);
-        let mut file = host_dir::create_file(&self.own, new, 0o644)?;
-        file.write_all(&content)?;
-        file.sync_data()?;
         if state.hidden != hidden_before {
             self.write_hidden(state)?;
         }
-        host_dir::rename((&self.own, new), (&self.own, PACKED_REFS), 0)?;
+        replace(&self.own, PACKED_REFS, &content)?;
         tine_sys::calls_beneath::remove(dir, name, false)?;
         state.packed_now = (packed_now, Some(Instant::now()));
         Ok(())

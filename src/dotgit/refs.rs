@@ -55,7 +55,7 @@ impl GitDirectory {
             };
             for (name, kind) in listed {
                 let path = layout::join(&dir, &name);
-                if layout::is_own_ref(&path) || path.ends_with(b".lock") {
+                if layout::lent(&path).is_none() {
                     continue;
                 }
                 if kind == Some(FileKind::Directory) {
@@ -122,12 +122,16 @@ impl GitDirectory {
             content.extend_from_slice(path);
             content.push(b'\n');
         }
-        let new = b"hidden.new";
-        let _ = tine_sys::calls_beneath::remove(&dir, new, false);
-        let mut file = host_dir::create_file(&dir, new, 0o644)?;
-        file.write_all(&content)?;
-        file.sync_data()?;
-        host_dir::rename((&dir, new), (&dir, b"hidden"), 0)
+        replace(&dir, b"hidden", &content)
+    }
+
+    /// Shows a path again that the fork hid.
+    pub(crate) fn show_again(&self, state: &mut State, path: &[u8]) -> io::Result<()> {
+        if state.hidden.remove(path) {
+            self.write_hidden(state)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -139,6 +143,17 @@ pub(crate) fn read_hidden(own: &File) -> io::Result<BTreeSet<Vec<u8>>> {
         .filter(|line| !line.is_empty())
         .map(<[u8]>::to_vec)
         .collect())
+}
+
+/// Replaces a file of the fork's own, durably.
+pub(crate) fn replace(dir: &File, name: &[u8], content: &[u8]) -> io::Result<()> {
+    let new = [name, b".tine-new"].concat();
+    // Left by a process that died.
+    let _ = tine_sys::calls_beneath::remove(dir, &new, false);
+    let mut file = host_dir::create_file(dir, &new, 0o644)?;
+    file.write_all(content)?;
+    file.sync_data()?;
+    host_dir::rename((dir, &new), (dir, name), 0)
 }
 
 /// Opens a directory below `top`, and creates what is missing of it.

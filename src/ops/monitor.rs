@@ -14,7 +14,7 @@ use super::state::slots::{Daemon, ForkGuard};
 use tine_git::{Repository, monitor};
 use tine_path::text::{PathText, host_path};
 use tine_store::{Fork, ForkName};
-use tine_workspace::{Changed, Workspace};
+use tine_workspace::{Changed, FsError, Workspace};
 
 /// Command that git runs, hidden from users.
 pub const COMMAND: &str = "fsmonitor";
@@ -55,27 +55,30 @@ impl Operation for AskChanged {
                 .hint(format!("`tine mount {name}` mounts it")));
             }
         };
-        let (token, changed) = fork.workspace.changed_since(&self.token)?;
-        let paths = match changed {
-            Changed::Everything => vec![PathText::from(EVERYTHING)],
-            Changed::Paths(paths) => paths
-                .iter()
-                .map(|path| PathText::from(path.as_slice()))
-                .collect(),
-        };
-        Ok(ChangedSince { token, paths })
+        let (token, paths) = changed_since(&fork.workspace, &self.token)?;
+        let paths = paths.iter().map(|path| PathText::from(path.as_slice()));
+        Ok(ChangedSince {
+            token,
+            paths: paths.collect(),
+        })
     }
 }
 
-/// Returns git's answer for a token: the next token and the changed paths.
-pub(crate) fn answer(workspace: &Workspace, token: &str) -> Option<Vec<u8>> {
-    let (token, changed) = workspace.changed_since(token).ok()?;
-    let mut answer = token.into_bytes();
-    answer.push(0);
+/// Returns the next token and the paths that changed since `token`.
+fn changed_since(workspace: &Workspace, token: &str) -> Result<(String, Vec<Vec<u8>>), FsError> {
+    let (token, changed) = workspace.changed_since(token)?;
     let paths = match changed {
         Changed::Everything => vec![EVERYTHING.to_vec()],
         Changed::Paths(paths) => paths.iter().map(|path| path.to_vec()).collect(),
     };
+    Ok((token, paths))
+}
+
+/// Returns git's answer for a token: the next token and the changed paths.
+pub(crate) fn answer(workspace: &Workspace, token: &str) -> Option<Vec<u8>> {
+    let (token, paths) = changed_since(workspace, token).ok()?;
+    let mut answer = token.into_bytes();
+    answer.push(0);
     for path in paths {
         answer.extend_from_slice(&path);
         answer.push(0);

@@ -17,10 +17,25 @@ const WORK: &str = "
     git bisect start HEAD HEAD~3 >/dev/null 2>&1; git bisect reset >/dev/null 2>&1
     git log --oneline; git blame -s one; git status --porcelain; git fsck --no-progress";
 
-fn bubblewrap(repo: &TestRepo, args: &[&str]) -> Command {
+/// Has an agent work in a fork in a sandbox, and checks what it leaves.
+///
+/// `sandbox` has the options of bubblewrap for the fork's path.
+fn works(sandbox: impl Fn(&str) -> String) {
+    if !is_there() {
+        return;
+    }
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let options = sandbox(dir.to_str().expect("a path of the test"));
     let mut command = repo.command("bwrap", Path::new("/"));
-    command.args(args);
-    command
+    command.args(options.split_whitespace());
+    command.args(["sh", "-euc", WORK]);
+    let output = run_with_timeout(&mut command).expect_success("the work of an agent");
+    assert_eq!(output.error_text(), "");
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "tine/demo", &head);
+    assert_whole(&repo, &[&dir]);
 }
 
 fn is_there() -> bool {
@@ -31,83 +46,16 @@ fn is_there() -> bool {
 #[test]
 fn git_works_where_only_the_fork_may_be_written() {
     require_fuse!();
-    if !is_there() {
-        return;
-    }
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let dir = new_own(&tine, "demo");
-    let fork = dir.to_str().expect("a path of the test");
-    let mut command = bubblewrap(
-        &repo,
-        &[
-            "--ro-bind",
-            "/",
-            "/",
-            "--dev-bind",
-            "/dev",
-            "/dev",
-            "--bind",
-            fork,
-            fork,
-            "--chdir",
-            fork,
-            "sh",
-            "-euc",
-            WORK,
-        ],
-    );
-    let output = run_with_timeout(&mut command).expect_success("the work of an agent");
-    assert_eq!(output.error_text(), "");
-    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
-    await_taken(&repo, "tine/demo", &head);
-    assert_whole(&repo, &[&dir]);
+    works(|fork| format!("--ro-bind / / --dev-bind /dev /dev --bind {fork} {fork} --chdir {fork}"));
 }
 
 #[test]
 fn git_works_where_there_is_nothing_but_the_fork() {
     require_fuse!();
-    if !is_there() {
-        return;
-    }
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let dir = new_own(&tine, "demo");
-    let fork = dir.to_str().expect("a path of the test");
-    let mut command = bubblewrap(
-        &repo,
-        &[
-            "--ro-bind",
-            "/usr",
-            "/usr",
-            "--symlink",
-            "usr/bin",
-            "/bin",
-            "--symlink",
-            "usr/lib",
-            "/lib",
-            "--symlink",
-            "usr/lib64",
-            "/lib64",
-            "--dev",
-            "/dev",
-            "--proc",
-            "/proc",
-            "--tmpfs",
-            "/tmp",
-            "--bind",
-            fork,
-            "/work",
-            "--chdir",
-            "/work",
-            "sh",
-            "-euc",
-            WORK,
-        ],
-    );
-    let output = run_with_timeout(&mut command).expect_success("the work of an agent");
-    assert_eq!(output.error_text(), "");
-    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
-    await_taken(&repo, "tine/demo", &head);
-    assert_whole(&repo, &[&dir]);
+    works(|fork| {
+        format!(
+            "--ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64
+             --dev /dev --proc /proc --tmpfs /tmp --bind {fork} /work --chdir /work"
+        )
+    });
 }

@@ -311,7 +311,7 @@ impl Operations {
         self.refuse_across(ino, new_parent)?;
         if let Some(git) = self.git_node(ino) {
             return self.in_git(Operation::Link, ino, || {
-                Ok(entry(&git.link(caller, ino, new_parent, new_name)?))
+                Ok(entry(&git.link(ino, new_parent, new_name)?))
             });
         }
         self.refuse_git_root(new_parent, new_name, Errno::EEXIST)?;

@@ -8,7 +8,7 @@
 mod base;
 mod lock;
 mod readers;
-mod removed;
+pub(crate) mod removed;
 mod staged;
 mod stamp;
 mod untracked;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use gix::bstr::ByteSlice;
+use gix::index::State;
 use gix::index::extension::Tree;
 
 use super::{check_depth, on_deep_stack, read_index};
@@ -78,7 +79,7 @@ impl Search<'_> {
         for TreeEntry { name, kind, id } in self.repository.read_tree(tree_id)? {
             let path = dir.join(&name);
             if kind == TreeEntryKind::Directory {
-                let entries_under = self.entries_under(&path, range.clone());
+                let entries_under = entries_under(self.index, &path, range.clone());
                 let child = |tree: &&Tree| tree.name[..] == *name.as_bytes();
                 let below = cached.and_then(|tree| tree.children.iter().find(child));
                 self.directory(&path, id, entries_under, below)?;
@@ -89,16 +90,6 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Returns the part of `range` with the entries under `dir`.
-    fn entries_under(&self, dir: &RepoPath, range: Range<usize>) -> Range<usize> {
-        let prefix = [dir.as_bytes(), b"/"].concat();
-        let entries = &self.index.entries()[range.clone()];
-        let start = entries.partition_point(|entry| entry.path(self.index) < prefix);
-        let len =
-            entries[start..].partition_point(|entry| entry.path(self.index).starts_with(&prefix));
-        range.start + start..range.start + start + len
-    }
-
     fn has(&self, path: &RepoPath, range: Range<usize>) -> bool {
         let entries = &self.index.entries()[range];
         let path = path.as_bytes().as_bstr();
@@ -106,4 +97,13 @@ impl Search<'_> {
             .binary_search_by(|entry| entry.path(self.index).cmp(path))
             .is_ok()
     }
+}
+
+/// Returns the part of `range` with the entries under `dir`.
+pub(crate) fn entries_under(index: &State, dir: &RepoPath, range: Range<usize>) -> Range<usize> {
+    let prefix = [dir.as_bytes(), b"/"].concat();
+    let entries = &index.entries()[range.clone()];
+    let start = entries.partition_point(|entry| entry.path(index) < prefix);
+    let len = entries[start..].partition_point(|entry| entry.path(index).starts_with(&prefix));
+    range.start + start..range.start + start + len
 }

@@ -13,6 +13,7 @@ use gix::objs::{FindHeader, Kind};
 
 use super::dir::{Found, Loose, OwnDir};
 use super::tips::read_tips;
+use crate::index::removed::entries_under;
 use crate::index::{check_depth, on_deep_stack};
 use crate::{GitError, Repository, TreeEntry, TreeEntryKind};
 use tine_path::RepoPath;
@@ -188,7 +189,7 @@ impl Search<'_> {
         for TreeEntry { name, kind, id } in self.main.read_tree(tree_id)? {
             let path = dir.join(&name);
             if kind == TreeEntryKind::Directory {
-                let below = self.entries_under(&path, range.clone());
+                let below = entries_under(self.index, &path, range.clone());
                 let child = |tree: &&Tree| tree.name[..] == *name.as_bytes();
                 let cached = cached.and_then(|tree| tree.children.iter().find(child));
                 if !below.is_empty() {
@@ -199,16 +200,6 @@ impl Search<'_> {
             }
         }
         Ok(())
-    }
-
-    fn entries_under(&self, dir: &RepoPath, range: Range<usize>) -> Range<usize> {
-        let prefix = [dir.as_bytes(), b"/"].concat();
-        let entries = self.index.entries().get(range.clone()).unwrap_or_default();
-        let start = entries.partition_point(|entry| entry.path(self.index) < prefix);
-        let rest = entries.get(start..).unwrap_or_default();
-        let len = rest.partition_point(|entry| entry.path(self.index).starts_with(&prefix));
-        let start = range.start.saturating_add(start);
-        start..start.saturating_add(len)
     }
 
     /// Marks the entries at `path` that have the blob of HEAD.

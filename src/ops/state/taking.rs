@@ -48,13 +48,13 @@ pub(super) struct TakeOverState {
     is_pending: AtomicBool,
     /// Held while the fork is taken over.
     busy: Mutex<()>,
-    /// TakeOverOutcome of the last time. Held for moments.
+    /// Outcome of the last time. Held for moments.
     last: Mutex<TakeOverOutcome>,
     /// Index that was looked at last. Held for moments.
     index: Mutex<Option<IndexStamp>>,
 }
 
-/// TakeOverOutcome of a take-over.
+/// Outcome of a take-over.
 #[derive(Debug, Clone, Default)]
 pub struct TakeOverOutcome {
     /// True once the fork was taken over by this daemon.
