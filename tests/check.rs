@@ -461,7 +461,7 @@ fn a_worktree_that_git_was_made_to_forget_is_registered_again() {
     require_fuse!();
     let repo = TestRepo::new();
     let stopped = Stopped::new(&repo);
-    let worktree = repo.common_dir().join("worktrees/one");
+    let worktree = repo.git_dir_of_fork("one");
     fs::remove_dir_all(&worktree).unwrap();
     assert_eq!(stopped.only("worktree-missing")["fork"], "one");
     let report = stopped.check(&["--repair"], 0);
@@ -781,7 +781,7 @@ fn a_head_and_an_index_that_cannot_be_read_cost_nothing_that_was_written() {
     require_fuse!();
     let repo = TestRepo::new();
     let stopped = Stopped::new(&repo);
-    let worktree = repo.common_dir().join("worktrees/one");
+    let worktree = repo.git_dir_of_fork("one");
     let head = fs::read(worktree.join("HEAD")).unwrap();
     for (file, kind) in [("HEAD", "head-damaged"), ("index", "index-damaged")] {
         fs::write(worktree.join(file), "nonsense").unwrap();
@@ -811,7 +811,7 @@ fn a_worktree_that_goes_while_its_fork_is_mounted_is_registered_again() {
     fs::write(dir.join("committed.txt"), "committed\n").unwrap();
     tine.ok(&["commit", "demo", "-m", "committed"]);
     fs::write(dir.join("open.txt"), "open\n").unwrap();
-    fs::remove_dir_all(repo.common_dir().join("worktrees/demo")).unwrap();
+    fs::remove_dir_all(repo.git_dir_of_fork("demo")).unwrap();
     let status = tine.ok(&["status", "demo"]);
     assert!(
         status.contains("open.txt") && !status.contains("committed.txt"),
@@ -825,15 +825,15 @@ fn a_worktree_that_goes_while_its_fork_is_mounted_is_registered_again() {
     // Of a commit that git made in the mount, and that tine has not seen yet.
     fs::write(dir.join("by git.txt"), "by git\n").unwrap();
     repo.sh_in(&dir, "git add -A && git commit -qm 'by git'");
-    fs::remove_dir_all(repo.common_dir().join("worktrees/demo")).unwrap();
+    fs::remove_dir_all(repo.git_dir_of_fork("demo")).unwrap();
     tine.ok(&["status", "demo"]);
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
     fs::write(dir.join("next.txt"), "next\n").unwrap();
     tine.ok(&["commit", "demo", "-m", "next"]);
     // Without a command, in the daemon's next round.
-    fs::remove_dir_all(repo.common_dir().join("worktrees/demo")).unwrap();
+    fs::remove_dir_all(repo.git_dir_of_fork("demo")).unwrap();
     for _ in 0..100 {
-        if repo.common_dir().join("worktrees/demo/index").exists() {
+        if repo.git_dir_of_fork("demo").join("index").exists() {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -930,10 +930,7 @@ fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
         }
         stopped.tine.ok(&["daemon", "stop"]);
         assert_eq!((layers(), refs()), before, "{lost}");
-        assert!(
-            repo.common_dir().join("worktrees/two/HEAD").exists(),
-            "{lost}"
-        );
+        assert!(repo.git_dir_of_fork("two").join("HEAD").exists(), "{lost}");
         if lost == "forks" {
             fs::remove_dir(stopped.store().join("forks")).unwrap();
         }
@@ -961,7 +958,7 @@ fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
     fs::remove_dir_all(stopped.store().join("forks/two")).unwrap();
     stopped.tine.ok(&["delete", "two", "--force"]);
     stopped.check(&[], 0);
-    assert!(!repo.common_dir().join("worktrees/two").exists());
+    assert!(!repo.git_dir_of_fork("two").exists());
     assert!(!refs().contains("refs/tine/two/"));
     stopped.tine.ok(&["new", "two", "--branch", "again"]);
 }
@@ -1099,7 +1096,7 @@ fn a_file_that_a_repair_made_again_can_be_exchanged_for_what_it_was() {
         assert_eq!(fs::read(&path).unwrap(), made);
         stopped.check(&[], 0);
     }
-    let index = repo.common_dir().join("worktrees/one/index");
+    let index = repo.git_dir_of_fork("one").join("index");
     fs::remove_file(&index).unwrap();
     let report = stopped.check(&["--repair"], 0);
     assert_eq!(

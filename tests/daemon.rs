@@ -690,7 +690,7 @@ fn a_fork_whose_worktree_is_gone_is_told_and_can_be_deleted() {
     let tine = Tine::new(&repo);
     tine.new_fork("good");
     tine.new_fork("bad");
-    fs::remove_dir_all(repo.common_dir().join("worktrees/bad")).expect("it was there");
+    fs::remove_dir_all(repo.git_dir_of_fork("bad")).expect("it was there");
     let list = tine.json(&["list"]);
     let names: Vec<_> = list["forks"]
         .as_array()

@@ -6,6 +6,8 @@ mod support;
 
 #[path = "own_git/daily.rs"]
 mod daily;
+#[path = "own_git/joints.rs"]
+mod joints;
 #[path = "own_git/sandboxes.rs"]
 mod sandboxes;
 

@@ -1,16 +1,19 @@
 //! Repositories within a fork, and their HEAD commits.
 //!
 //! Files of the fork are read through its workspace, whether it is mounted or not. git's files of a
-//! submodule are read from the repository's own directory. No other path is followed, since a
-//! `.git` may name any place on the machine.
+//! submodule are read from the repository's own directory, or from the fork's. No other path is
+//! followed, since a `.git` may name any place on the machine.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use super::ChangeError;
 use tine_attr::FileKind;
 use tine_git::{ObjectId, Repository};
 use tine_path::{EntryName, RepoPath, normalized};
 use tine_store::Fork;
+use tine_sys::beneath::{self, Access};
 use tine_workspace::FsError;
 
 /// Number of symbolic refs in a row that git follows.
@@ -35,7 +38,7 @@ pub(super) fn head_of(
         Err(error) => return Err(error.into()),
     };
     match kind {
-        FileKind::Directory => head_in_view(repository, fork, &dot_git),
+        FileKind::Directory => Place::View(fork, &dot_git).head(repository),
         FileKind::Regular => {
             let Some(git_dir) = read_text(fork, &dot_git)?.and_then(|text| {
                 let path = text
@@ -47,10 +50,19 @@ pub(super) fn head_of(
             };
             let checkout_dir = fork.worktree.checkout_dir()?;
             let git_dir = normalized(&checkout_dir.join(dir.as_path()).join(git_dir));
+            // Never through the mount, which this process itself serves.
+            if let Ok(within) = git_dir.strip_prefix(checkout_dir.join(".git"))
+                && fork.worktree.is_own()
+            {
+                let top = beneath::open_top(fork.worktree.git_dir());
+                return match top.and_then(|top| beneath::open(&top, within, Access::Attributes)) {
+                    Ok(dir) => Place::GitDir(dir).head(repository),
+                    Err(_) => Ok(None),
+                };
+            }
             if let Ok(within) = git_dir.strip_prefix(&checkout_dir) {
-                // Never through the mount, which this process itself serves.
                 return match RepoPath::parse(within.as_os_str().as_encoded_bytes()) {
-                    Ok(git_dir) => head_in_view(repository, fork, &git_dir),
+                    Ok(git_dir) => Place::View(fork, &git_dir).head(repository),
                     Err(_) => Ok(None),
                 };
             }
@@ -64,46 +76,72 @@ pub(super) fn head_of(
     }
 }
 
-/// Returns HEAD of a git directory that is within the fork.
-fn head_in_view(
-    repository: &Repository,
-    fork: &Fork,
-    git_dir: &RepoPath,
-) -> Result<Option<ObjectId>, ChangeError> {
-    let mut name = "HEAD".to_owned();
-    for _ in 0..=MAX_SYMBOLIC_REFS {
-        let Some(text) = read_ref(fork, git_dir, &name)? else {
-            return Ok(None);
-        };
-        match text.trim_end().strip_prefix("ref: ") {
-            Some(next) if next.starts_with("refs/") => name = next.to_owned(),
-            Some(_) => return Ok(None),
-            None => {
-                let id = ObjectId::from_hex(text.trim_end().as_bytes()).ok();
-                return Ok(id.filter(|id| id.kind() == repository.hash_kind()));
-            }
-        }
-    }
-    Ok(None)
+/// Git directory of a repository within a fork.
+enum Place<'a> {
+    /// A directory of the fork's view.
+    View(&'a Fork, &'a RepoPath),
+    /// A directory in the fork's git directory, filled by any program.
+    GitDir(File),
 }
 
-/// Returns the text of a loose or packed ref.
-fn read_ref(fork: &Fork, git_dir: &RepoPath, name: &str) -> Result<Option<String>, ChangeError> {
-    let read = |name: &str| {
-        let path = [git_dir.as_bytes(), b"/", name.as_bytes()].concat();
-        match RepoPath::parse(path) {
-            Ok(path) => read_text(fork, &path),
-            Err(_) => Ok(None),
+impl Place<'_> {
+    /// Returns the commit of HEAD.
+    fn head(&self, repository: &Repository) -> Result<Option<ObjectId>, ChangeError> {
+        let mut name = "HEAD".to_owned();
+        for _ in 0..=MAX_SYMBOLIC_REFS {
+            let Some(text) = self.read_ref(&name)? else {
+                return Ok(None);
+            };
+            match text.trim_end().strip_prefix("ref: ") {
+                Some(next) if next.starts_with("refs/") => name = next.to_owned(),
+                Some(_) => return Ok(None),
+                None => {
+                    let id = ObjectId::from_hex(text.trim_end().as_bytes()).ok();
+                    return Ok(id.filter(|id| id.kind() == repository.hash_kind()));
+                }
+            }
         }
-    };
-    if let Some(text) = read(name)? {
-        return Ok(Some(text));
+        Ok(None)
     }
-    Ok(read("packed-refs")?.and_then(|packed| {
-        let mut refs = packed.lines().filter_map(|line| line.split_once(' '));
-        let (id, _) = refs.find(|(_, packed_name)| *packed_name == name)?;
-        Some(id.to_owned())
-    }))
+
+    /// Returns the text of a loose or packed ref.
+    fn read_ref(&self, name: &str) -> Result<Option<String>, ChangeError> {
+        if let Some(text) = self.read(name)? {
+            return Ok(Some(text));
+        }
+        Ok(self.read("packed-refs")?.and_then(|packed| {
+            let mut refs = packed.lines().filter_map(|line| line.split_once(' '));
+            let (id, _) = refs.find(|(_, packed_name)| *packed_name == name)?;
+            Some(id.to_owned())
+        }))
+    }
+
+    fn read(&self, name: &str) -> Result<Option<String>, ChangeError> {
+        match self {
+            Place::View(fork, git_dir) => {
+                let path = [git_dir.as_bytes(), b"/", name.as_bytes()].concat();
+                match RepoPath::parse(path) {
+                    Ok(path) => read_text(fork, &path),
+                    Err(_) => Ok(None),
+                }
+            }
+            Place::GitDir(dir) => Ok(read_below(dir, name)),
+        }
+    }
+}
+
+/// Returns the text of a regular file below `dir`.
+///
+/// `None` if the file is missing, cannot be read, is not UTF-8 or is too large.
+fn read_below(dir: &File, name: &str) -> Option<String> {
+    let file = beneath::open(dir, Path::new(name), Access::Read).ok()?;
+    let stat = beneath::stat(&file).ok()?;
+    if stat.kind != FileKind::Regular || stat.size > MAX_TEXT_BYTES {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(MAX_TEXT_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// Returns the text of a regular file.

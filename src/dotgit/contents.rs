@@ -30,9 +30,12 @@ impl GitDirectory {
             (told.size, told.mtime, told.ctime) = (attr.size, attr.mtime, attr.ctime);
         }
         let keeps = match &state.node(ino)?.body {
-            Body::Own { .. } | Body::Computed { .. } => true,
+            Body::Own { .. } | Body::Computed { .. } | Body::Link { .. } => true,
             Body::Lent { .. } => false,
-            Body::Dir { .. } => layout::lent(&state.path(ino)?).is_none(),
+            Body::Dir { .. } => {
+                let path = state.path(ino)?;
+                layout::lent(&path).is_none() || layout::is_steady(&path)
+            }
         };
         Ok((attr, keeps))
     }
@@ -72,7 +75,7 @@ impl GitDirectory {
                 Ok(file)
             }
             Body::Dir { .. } => Err(errno(libc::EISDIR)),
-            Body::Computed { .. } => Err(errno(libc::EROFS)),
+            Body::Computed { .. } | Body::Link { .. } => Err(errno(libc::EROFS)),
         }
     }
 
@@ -91,7 +94,9 @@ impl GitDirectory {
         let at = match &node.body {
             Body::Own { .. } | Body::Dir { own: Some(_) } => return Ok(()),
             Body::Lent { at, .. } => at.clone(),
-            Body::Dir { own: None } | Body::Computed { .. } => return Err(errno(libc::EPERM)),
+            Body::Dir { own: None } | Body::Computed { .. } | Body::Link { .. } => {
+                return Err(errno(libc::EPERM));
+            }
         };
         let path = state.path(ino)?;
         if layout::zone(&path) != Zone::Copied {
@@ -245,6 +250,7 @@ impl GitDirectory {
                 let top = self.lent.get(at.top).ok_or_else(|| errno(libc::ESTALE))?;
                 host_dir::read_link(top, &at.path)
             }
+            Body::Link { target } => Ok(target.to_vec()),
             _ => {
                 let (dir, name) = own_place(&state, ino)?.ok_or_else(|| errno(libc::EINVAL))?;
                 host_dir::read_link(&dir, &name)
@@ -265,9 +271,10 @@ impl GitDirectory {
                     drop(state);
                     return host_dir::sync_dir(&own);
                 }
-                Body::Dir { own: None } | Body::Lent { .. } | Body::Computed { .. } => {
-                    return Ok(());
-                }
+                Body::Dir { own: None }
+                | Body::Lent { .. }
+                | Body::Computed { .. }
+                | Body::Link { .. } => return Ok(()),
                 Body::Own { .. } => self.open_file(&mut state, ino)?,
             }
         };

@@ -60,26 +60,22 @@ pub(crate) fn lent(path: &[u8]) -> Option<Lent> {
             path: path.to_vec(),
         })
     };
-    if let Some(rest) = path.strip_prefix(b"tine/objects") {
-        let (number, rest) = match rest.iter().position(|&byte| byte == b'/') {
-            Some(slash) => (&rest[..slash], &rest[slash + 1..]),
-            None => (rest, &b""[..]),
+    if let Some(name) = path.strip_prefix(b"tine/")
+        && name.starts_with(b"objects")
+    {
+        let (name, rest) = match name.iter().position(|&byte| byte == b'/') {
+            Some(slash) => (&name[..slash], &name[slash + 1..]),
+            None => (name, &b""[..]),
         };
-        if number.is_empty() {
-            let path = if rest.is_empty() {
-                b"objects".to_vec()
-            } else {
-                [b"objects/", rest].concat()
-            };
+        let top = objects_number(name)?;
+        let path = match (top, rest) {
             // The mount shows those directories beside this one.
-            return (rest != b"info/alternates").then_some(Lent { top: 0, path });
-        }
-        let number = std::str::from_utf8(number.strip_prefix(b"-")?).ok()?;
-        let top: usize = number.parse().ok().filter(|top| *top > 0)?;
-        return (rest != b"info/alternates").then(|| Lent {
-            top,
-            path: rest.to_vec(),
-        });
+            (_, b"info/alternates") => return None,
+            (0, b"") => b"objects".to_vec(),
+            (0, _) => [b"objects/", rest].concat(),
+            _ => rest.to_vec(),
+        };
+        return Some(Lent { top, path });
     }
     if is_ref(path) {
         // A lock belongs to a process of the main repository.
@@ -89,6 +85,28 @@ pub(crate) fn lent(path: &[u8]) -> Option<Lent> {
     let is_lent =
         is_at_or_below(path, b"hooks") || is_at_or_below(path, b"lfs") || path == b"shallow";
     if is_lent { of_main(path) } else { None }
+}
+
+/// Returns the lent directory whose objects have this name in `tine`.
+pub(crate) fn objects_number(name: &[u8]) -> Option<usize> {
+    match name.strip_prefix(b"objects")? {
+        b"" => Some(0),
+        rest => {
+            let number = std::str::from_utf8(rest.strip_prefix(b"-")?).ok()?;
+            number.parse().ok().filter(|top| *top > 0)
+        }
+    }
+}
+
+/// Returns whether the kernel may cache a lent directory.
+///
+/// The directories of objects have the same names in every repository. In one that is gone,
+/// nothing is found. Some programs read again what is in `pack` when its time changes.
+pub(crate) fn is_steady(path: &[u8]) -> bool {
+    path.starts_with(b"tine/objects") && path.contains(&b'/') && {
+        let (dir, name) = split(path);
+        dir != TINE && name != b"pack"
+    }
 }
 
 /// Returns whether the path is `refs` or below it.

@@ -12,6 +12,9 @@
 //! | `lfs/…`, `shallow` | large files, and where history ends |
 //! | `tine/objects`, `tine/objects-1` … | objects, for `objects/info/alternates` |
 //!
+//! A program that reaches the host's files by their paths gets symlinks to the directories of
+//! objects.
+//!
 //! `tine/fork`, `tine/config` and `tine/changed/<token>` are computed.
 //!
 //! A ref that the fork writes is its own from then on, and hides the main repository's. A lent name
@@ -56,6 +59,8 @@ pub enum GitChange {
     Refs,
     /// The index was replaced.
     Index,
+    /// A program wants a lock, and the kernel knows an older file.
+    Outdated,
 }
 
 /// Computes the answer for a token of git's file system monitor.
@@ -148,8 +153,10 @@ impl GitDirectory {
         }
         let mut identity = main.as_os_str().as_encoded_bytes().to_vec();
         identity.extend_from_slice(format!("\n{fork}\n").as_bytes());
+        let objects = std::iter::once(main.join("objects")).chain(borrowed.iter().cloned());
+        let links = objects.map(|dir| Arc::from(dir.into_os_string().into_encoded_bytes()));
         let directory = GitDirectory {
-            state: Mutex::new(State::new(top.clone(), refs::read_hidden(&top)?)),
+            state: Mutex::new(State::new(top.clone(), refs::read_hidden(&top)?, links)),
             own: top,
             lent,
             identity: identity.into(),
@@ -172,9 +179,12 @@ impl GitDirectory {
 
     /// Tells the observer of a change at a path.
     fn observe(&self, path: &[u8]) {
-        let Some(change) = layout::change_at(path) else {
-            return;
-        };
+        if let Some(change) = layout::change_at(path) {
+            self.tell(change);
+        }
+    }
+
+    fn tell(&self, change: GitChange) {
         let observer = self.callbacks.read().observer.clone();
         if let Some(observer) = observer {
             observer(change);

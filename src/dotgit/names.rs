@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::layout::{self, CHANGED, Lent, PACKED_LOCK, PACKED_REFS, TINE, Zone};
 use crate::nodes::{self, Body, ROOT, State};
-use crate::{GitDirectory, LookedUp, errno};
+use crate::{GitChange, GitDirectory, LookedUp, errno};
 use tine_attr::{Attr, FileKind, Ino, Timestamp};
 use tine_path::NAME_MAX;
 use tine_sys::beneath::{self, HostStat};
@@ -33,6 +33,24 @@ impl GitDirectory {
         Ok(found)
     }
 
+    /// Looks up lent objects for a program that reaches the host's files.
+    ///
+    /// It gets a symlink to them, so git reads them as it does in the main repository: without a
+    /// request, and from the same page cache. All other programs get the directory itself. The
+    /// kernel must ask again each time.
+    pub fn lookup_link(&self, parent: Ino, name: &[u8]) -> Option<LookedUp> {
+        let top = layout::objects_number(name).filter(|top| *top < self.lent.len())?;
+        let mut state = self.state.lock();
+        if state.path(parent).ok()? != TINE {
+            return None;
+        }
+        Some(LookedUp {
+            attr: Some(self.attr_in(&mut state, nodes::link(top)).ok()?),
+            keeps_name: false,
+            keeps_attr: true,
+        })
+    }
+
     /// Counts one lookup of a directory that the kernel knows by number.
     ///
     /// # Errors
@@ -50,13 +68,13 @@ impl GitDirectory {
 
     /// Forgets lookups of a node.
     pub fn forget(&self, ino: Ino, lookups: u64) {
-        if ino == ROOT {
-            return;
-        }
         let mut state = self.state.lock();
         let Some(node) = state.nodes.get_mut(&ino) else {
             return;
         };
+        if ino == ROOT || matches!(node.body, Body::Link { .. }) {
+            return;
+        }
         node.lookups = node.lookups.saturating_sub(lookups);
         if node.lookups == 0 {
             state.drop_node(ino);
@@ -104,7 +122,7 @@ impl GitDirectory {
         };
         match self.stat_lent(&lent)? {
             Some(stat) if self.shows_lent(&path, &stat)? => {
-                Ok(found_lent(state, parent, name, lent, &stat))
+                Ok(found_lent(state, (parent, name), &path, lent, &stat))
             }
             _ => Ok(LookedUp::MISSING),
         }
@@ -246,6 +264,17 @@ impl GitDirectory {
                 Some(stat) if (stat.dev, stat.ino) == *id => Ok(nodes::lent_attr(ino, &stat)),
                 _ => Err(errno(libc::ESTALE)),
             },
+            Body::Link { target } => {
+                let stat = beneath::stat(&self.own)?;
+                Ok(Attr {
+                    kind: FileKind::Symlink,
+                    perm: 0o777,
+                    nlink: 1,
+                    size: target.len() as u64,
+                    blocks: 0,
+                    ..nodes::attr_of(ino, &stat)
+                })
+            }
             Body::Computed { content, time } => {
                 let stat = beneath::stat(&self.own)?;
                 Ok(Attr {
@@ -328,6 +357,11 @@ impl GitDirectory {
     ) -> io::Result<LookedUp> {
         let mut state = self.state.lock();
         let (dir, path) = self.dir_for_new(&mut state, parent, name)?;
+        if self.is_outdated(&state, parent, name)? {
+            drop(state);
+            self.tell(GitChange::Outdated);
+            return Err(errno(libc::EEXIST));
+        }
         if path == PACKED_LOCK {
             self.note_packed_lock(&mut state)?;
         }
@@ -630,7 +664,13 @@ fn found_own(
 }
 
 /// Returns the entry of what is lent at a name.
-fn found_lent(state: &mut State, parent: Ino, name: &[u8], at: Lent, stat: &HostStat) -> LookedUp {
+fn found_lent(
+    state: &mut State,
+    (parent, name): (Ino, &[u8]),
+    path: &[u8],
+    at: Lent,
+    stat: &HostStat,
+) -> LookedUp {
     let body = if stat.kind == FileKind::Directory {
         Body::Dir { own: None }
     } else {
@@ -641,11 +681,12 @@ fn found_lent(state: &mut State, parent: Ino, name: &[u8], at: Lent, stat: &Host
             at,
         }
     };
+    let is_steady = stat.kind == FileKind::Directory && layout::is_steady(path);
     let ino = state.enter(parent, name, body);
     LookedUp {
         attr: Some(nodes::lent_attr(ino, stat)),
-        keeps_name: false,
-        keeps_attr: false,
+        keeps_name: is_steady,
+        keeps_attr: is_steady,
     }
 }
 

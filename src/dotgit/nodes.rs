@@ -26,10 +26,18 @@ const MAX_OPEN: usize = 512;
 /// Number of missing names that are remembered.
 const MAX_MISSING: usize = 8192;
 
+/// Returns the node of the symlink to a lent directory's objects.
+pub(crate) fn link(top: usize) -> Ino {
+    Ino(ROOT.0 + 1 + top as u64)
+}
+
 /// Returns whether a node is in a git directory.
 pub fn is_git_node(ino: Ino) -> bool {
     ino.0 >> 62 == 0b11 && ino.0 <= Ino::NEW_BIT | GIT_BIT | u64::from(u32::MAX)
 }
+
+/// Name in a directory.
+pub(crate) type Name = (Ino, Vec<u8>);
 
 /// Identity of a file of the host.
 pub(crate) type HostId = (u64, u64);
@@ -75,6 +83,8 @@ pub(crate) enum Body {
     },
     /// A computed file, immutable.
     Computed { content: Arc<[u8]>, time: Timestamp },
+    /// A symlink to a directory of objects of the host. It has no name and is never dropped.
+    Link { target: Arc<[u8]> },
 }
 
 /// All that changes while the git directory is served.
@@ -89,6 +99,8 @@ pub(crate) struct State {
     open: VecDeque<Ino>,
     /// Names that the kernel was told are missing.
     pub missing: HashSet<(Ino, Vec<u8>)>,
+    /// Names that the kernel is being made to forget.
+    pub forgetting: Vec<Name>,
     /// Lent paths that the fork removed.
     pub hidden: BTreeSet<Vec<u8>>,
     /// Refs that were just packed, with their values, and when.
@@ -98,7 +110,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(own: Arc<File>, hidden: BTreeSet<Vec<u8>>) -> State {
+    /// Makes a state in which the nodes [`link`] lead to `links`.
+    pub(crate) fn new(
+        own: Arc<File>,
+        hidden: BTreeSet<Vec<u8>>,
+        links: impl Iterator<Item = Arc<[u8]>>,
+    ) -> State {
         let mut state = State {
             nodes: InoMap::default(),
             by_name: HashMap::new(),
@@ -106,15 +123,22 @@ impl State {
             next: ROOT.0,
             open: VecDeque::new(),
             missing: HashSet::new(),
+            forgetting: Vec::new(),
             hidden,
             packed_now: (HashMap::new(), None),
         };
-        let root = Node {
-            body: Body::Dir { own: Some(own) },
+        let unnamed = |body| Node {
+            body,
             lookups: 1,
             names: Vec::new(),
         };
-        state.nodes.insert(ROOT, root);
+        state
+            .nodes
+            .insert(ROOT, unnamed(Body::Dir { own: Some(own) }));
+        for target in links {
+            let ino = state.allocate();
+            state.nodes.insert(ino, unnamed(Body::Link { target }));
+        }
         state
     }
 
@@ -205,7 +229,9 @@ impl State {
         self.missing.remove(&entry);
         let id = match &body {
             Body::Own { id, .. } => Some(*id),
-            Body::Lent { .. } | Body::Dir { .. } | Body::Computed { .. } => None,
+            Body::Lent { .. } | Body::Dir { .. } | Body::Computed { .. } | Body::Link { .. } => {
+                None
+            }
         };
         let here = self.by_name.get(&entry).copied();
         if let (Some(ino), Body::Dir { own }) = (here, &body)

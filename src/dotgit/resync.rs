@@ -7,17 +7,60 @@ use std::sync::Arc;
 
 use crate::GitDirectory;
 use crate::layout;
-use crate::nodes::{self, Body, ROOT, State};
+use crate::nodes::{self, Body, Name, ROOT, State};
 use tine_attr::{FileKind, Ino};
 use tine_path::EntryName;
 use tine_sys::host_dir;
 use tine_workspace::Invalidation;
 
 impl GitDirectory {
-    /// Compares the kernel's knowledge with the files on the host.
+    /// Makes the kernel forget what tine changed on the host.
     ///
-    /// Returns what the kernel must forget. To be called after tine changed files there.
-    pub fn resync(&self) -> Vec<Invalidation> {
+    /// Calls `forget` with what differs from the kernel's knowledge; it returns when the kernel has
+    /// forgotten that.
+    pub fn resync(&self, forget: impl FnOnce(Vec<Invalidation>)) {
+        let changes = self.differences();
+        let replaced: Vec<Name> = changes.iter().filter_map(replaced_name).collect();
+        forget(changes);
+        let mut state = self.state.lock();
+        for name in replaced {
+            let at = state.forgetting.iter().position(|other| *other == name);
+            at.map(|at| state.forgetting.swap_remove(at));
+        }
+    }
+
+    /// Returns whether the kernel may know an older file to lock.
+    ///
+    /// git takes the lock, and then reads the file to compare it with what it expects: it must not
+    /// get what the kernel remembers. It tries again where it finds a ref locked.
+    pub(crate) fn is_outdated(&self, state: &State, parent: Ino, lock: &[u8]) -> io::Result<bool> {
+        let Some(name) = lock.strip_suffix(b".lock") else {
+            return Ok(false);
+        };
+        if state
+            .forgetting
+            .iter()
+            .any(|(dir, at)| *dir == parent && at == name)
+        {
+            return Ok(true);
+        }
+        let Some(dir) = state.own_dir(parent)? else {
+            return Ok(false);
+        };
+        let known = state.known_at(parent, name);
+        let known = known.and_then(|ino| match &state.nodes.get(&ino)?.body {
+            Body::Own { id, .. } => Some(*id),
+            _ => None,
+        });
+        if known.is_none() && !state.missing.contains(&(parent, name.to_vec())) {
+            return Ok(false);
+        }
+        let now = nodes::stat_if_there(&dir, name)?;
+        Ok(known != now.map(|now| (now.dev, now.ino)))
+    }
+
+    /// Compares the kernel's knowledge with the files on the host.
+    fn differences(&self) -> Vec<Invalidation> {
         let mut state = self.state.lock();
         let mut changes = Vec::new();
         let names: Vec<(Ino, Vec<u8>, Ino)> = state
@@ -45,6 +88,8 @@ impl GitDirectory {
                 changes.extend(entry(parent, &name));
             }
         }
+        let replaced = changes.iter().filter_map(replaced_name);
+        state.forgetting.extend(replaced);
         changes
     }
 
@@ -58,7 +103,10 @@ impl GitDirectory {
         let (is_dir, told) = match &state.node(ino)?.body {
             Body::Own { told, .. } => (false, Some(*told)),
             Body::Dir { own: Some(_) } => (true, None),
-            Body::Dir { own: None } | Body::Lent { .. } | Body::Computed { .. } => return Ok(()),
+            Body::Dir { own: None }
+            | Body::Lent { .. }
+            | Body::Computed { .. }
+            | Body::Link { .. } => return Ok(()),
         };
         let dir = state.own_dir(parent)?;
         let now = match &dir {
@@ -163,6 +211,14 @@ impl GitDirectory {
             Err(error) if !crate::is_missing(&error) => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+/// Returns the name that the kernel must look up again.
+fn replaced_name(change: &Invalidation) -> Option<Name> {
+    match change {
+        Invalidation::Entry { parent, name, .. } => Some((*parent, name.as_bytes().to_vec())),
+        _ => None,
     }
 }
 

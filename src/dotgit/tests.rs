@@ -39,6 +39,13 @@ impl Pair {
         self.place.path().join("main").join(path)
     }
 
+    /// What the kernel must forget.
+    fn resync(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        self.shown.resync(|changes| told = changes);
+        told.iter().map(|change| format!("{change:?}")).collect()
+    }
+
     fn find(&self, path: &str) -> io::Result<Option<Ino>> {
         let mut at = self.shown.root();
         for name in path.split('/') {
@@ -226,6 +233,50 @@ fn a_branch_that_head_goes_to_becomes_the_forks_own() {
 }
 
 #[test]
+fn a_lock_is_to_be_had_when_the_kernel_knows_what_it_protects() {
+    let pair = Pair::new(|own, _| {
+        fs::write(own.join("refs/heads/mine"), "old").unwrap();
+    });
+    let told = Arc::new(AtomicUsize::new(0));
+    let counted = told.clone();
+    pair.shown.set_callbacks(Callbacks {
+        observer: Some(Arc::new(move |change| {
+            if change == GitChange::Outdated {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        })),
+        ..Callbacks::default()
+    });
+    let heads = pair.dir("refs/heads");
+    let lock = |name: &[u8]| {
+        let made = pair.shown.mknod(ME, heads, name, 0o644, 0);
+        if made.is_ok() {
+            pair.shown.unlink(heads, name).unwrap();
+        }
+        made.map(drop).map_err(|error| error.raw_os_error())
+    };
+    assert_eq!(pair.read("refs/heads/mine").unwrap(), "old");
+    assert_eq!(pair.read("refs/heads/none"), None);
+    assert_eq!(lock(b"mine.lock"), Ok(()));
+    fs::write(pair.own("new"), "new").unwrap();
+    fs::rename(pair.own("new"), pair.own("refs/heads/mine")).unwrap();
+    fs::write(pair.own("refs/heads/none"), "made").unwrap();
+    for name in [&b"mine.lock"[..], b"none.lock"] {
+        assert_eq!(lock(name), Err(Some(libc::EEXIST)));
+    }
+    assert_eq!(lock(b"other.lock"), Ok(()));
+    assert_eq!(told.load(Ordering::SeqCst), 2);
+    // Nor while the kernel is being told.
+    pair.shown.resync(|changes| {
+        assert_eq!(changes.len(), 2);
+        assert_eq!(lock(b"mine.lock"), Err(Some(libc::EEXIST)));
+    });
+    for name in [&b"mine.lock"[..], b"none.lock"] {
+        assert_eq!(lock(name), Ok(()));
+    }
+}
+
+#[test]
 fn an_open_file_outlives_its_name_and_changes_on_the_host_are_told() {
     let pair = Pair::new(|own, _| {
         fs::write(own.join("index"), "old").unwrap();
@@ -236,12 +287,7 @@ fn an_open_file_outlives_its_name_and_changes_on_the_host_are_told() {
     fs::write(pair.own("index.new"), "new").unwrap();
     fs::rename(pair.own("index.new"), pair.own("index")).unwrap();
     fs::write(pair.own("MERGE_HEAD"), "id").unwrap();
-    let mut told: Vec<String> = pair
-        .shown
-        .resync()
-        .into_iter()
-        .map(|change| format!("{change:?}"))
-        .collect();
+    let mut told = pair.resync();
     told.sort();
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(
@@ -252,7 +298,7 @@ fn an_open_file_outlives_its_name_and_changes_on_the_host_are_told() {
     let count = pair.shown.read(index, 0, &mut buffer).unwrap();
     assert_eq!(&buffer[..count], b"old");
     assert_eq!(pair.read("index").unwrap(), "new");
-    assert!(pair.shown.resync().is_empty());
+    assert!(pair.resync().is_empty());
     let object = pair.find("objects/ab/cd").unwrap().unwrap();
     assert_eq!(pair.shown.remove(b"objects/ab/cd").unwrap().len(), 1);
     let count = pair.shown.read(object, 0, &mut buffer).unwrap();

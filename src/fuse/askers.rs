@@ -52,7 +52,7 @@ impl Process {
 }
 
 /// Returns the value of a field of `/proc/<pid>/status`.
-fn status_field<'a>(status: &'a str, field: &str) -> Option<&'a str> {
+pub(super) fn status_field<'a>(status: &'a str, field: &str) -> Option<&'a str> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     Some(line.trim())
 }

@@ -31,6 +31,7 @@ mod entries;
 mod errno;
 mod error;
 mod generations;
+mod host_view;
 mod ioctl;
 pub mod mount;
 mod negotiate;

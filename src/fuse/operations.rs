@@ -23,6 +23,7 @@ use super::counters::{Counters, Operation};
 use super::entries::Entry;
 use super::errno::{self, Errno};
 use super::generations::Generations;
+use super::host_view::HostView;
 use super::notifier;
 use super::overlay::Overlay;
 use super::priming::PrimingFile;
@@ -109,6 +110,8 @@ pub(super) struct Operations {
     overlay: Option<Overlay>,
     /// The fork's own git directory, if it has one.
     git_dir: Option<Arc<GitDirectory>>,
+    /// Files that the daemon reaches.
+    host_view: HostView,
 }
 
 impl Operations {
@@ -128,6 +131,7 @@ impl Operations {
             generations: Generations::default(),
             overlay: shows_texts.then(Overlay::default),
             git_dir,
+            host_view: HostView::of_daemon(),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{AgentTexts, ForkInfo, RemoteFork};
 use crate::state::slots::{Daemon, ForkGuard};
-use crate::state::{generations, place};
+use crate::state::{generations, place, taking};
 use crate::{monitor, report};
 use tine_fuse::UnmountMode;
 use tine_git::Repository;
@@ -436,6 +436,10 @@ pub(crate) fn make(
         None => error,
     })?;
     monitor::set_up(&guard, &repository);
+    if let Err(failure) = taking::take_over(daemon, &slot) {
+        // It is tried again with the next change.
+        log::warn!("{name}: its refs are not kept in the main repository: {failure}");
+    }
     let mut trees = record.carry.iter().flat_map(|carry| &carry.trees);
     if trees.any(DependencyTree::is_wanted) {
         generations::make_wanted(daemon);

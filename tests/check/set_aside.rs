@@ -69,7 +69,7 @@ fn a_fork_with_a_damaged_layer_comes_back_to_be_repaired() {
     let before = stopped.record("one");
 
     let number = deleted(&stopped, "one", "what was not committed");
-    assert!(!repo.common_dir().join("worktrees/one").exists());
+    assert!(!repo.git_dir_of_fork("one").exists());
     stopped.tine.ok(&["delete", "other", "--force"]);
     back_after_others_went_on(&stopped, &repo, &number);
     assert_eq!(stopped.record("one"), before);

@@ -167,7 +167,7 @@ fn a_pipe_that_stands_for_a_file_is_set_aside_and_the_fork_goes_on() {
         tine: with_all(&repo),
         repo: &repo,
     };
-    let worktree = repo.common_dir().join("worktrees/one");
+    let worktree = repo.git_dir_of_fork("one");
     for (name, kind) in [
         ("HEAD", "head-damaged"),
         ("index", "index-damaged"),

@@ -766,7 +766,7 @@ fn a_worktree_that_is_registered_again_knows_where_its_branch_was() {
     let one = repo.git(&["rev-parse", "tine/f"]);
     let lose_worktree = || {
         tine.ok(&["daemon", "stop"]);
-        std::fs::remove_dir_all(repo.common_dir().join("worktrees/f")).unwrap();
+        std::fs::remove_dir_all(repo.git_dir_of_fork("f")).unwrap();
     };
     // Where it was, it goes on.
     lose_worktree();

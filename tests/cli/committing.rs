@@ -156,7 +156,7 @@ fn what_another_git_command_has_locked_is_named_and_left_alone() {
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     fs::write(dir.join("new.txt"), "new\n").unwrap();
-    let git_dir = repo.common_dir().join("worktrees/demo");
+    let git_dir = repo.git_dir_of_fork("demo");
     for (lock, code) in [
         (git_dir.join("index.lock"), "index-locked"),
         (git_dir.join("HEAD.lock"), "ref-locked"),

@@ -513,7 +513,7 @@ fn a_daemon_that_is_killed_between_a_branch_and_the_reflog_of_head_finishes_the_
         "echo theirs > theirs; git add theirs; git commit -qm theirs",
     );
     points.kill_at("head-moved", &["merge", "main", "--into", "fork:a"]);
-    let log = repo.common_dir().join("worktrees/a/logs/HEAD");
+    let log = repo.git_dir_of_fork("a").join("logs/HEAD");
     let whole = fs::read_to_string(&log).unwrap();
     let (before, last) = whole
         .trim_end()

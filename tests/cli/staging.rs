@@ -532,7 +532,7 @@ fn an_index_that_cannot_be_read_is_set_aside_by_what_drops_it() {
         fs::write(dir.join("new.txt"), "staged\n").unwrap();
         repo.git_in(&dir, &["add", "new.txt"]);
         fs::remove_file(dir.join("new.txt")).unwrap();
-        let index = PathBuf::from(repo.git_in(&dir, &["rev-parse", "--git-path", "index"]));
+        let index = dir.join(repo.git_in(&dir, &["rev-parse", "--git-path", "index"]));
         let whole = fs::read(&index).unwrap();
         let half = &whole[..whole.len() / 2];
         fs::write(&index, half).unwrap();

@@ -248,12 +248,28 @@ impl TestRepo {
             .text()
     }
 
+    /// The git directory of a fork on the disk: its own, or that of its linked worktree.
+    pub fn git_dir_of_fork(&self, fork: &str) -> PathBuf {
+        let own = self.common_dir().join(format!("tine/forks/{fork}/git"));
+        if own.exists() {
+            own
+        } else {
+            self.common_dir().join("worktrees").join(fork)
+        }
+    }
+
     /// Runs git with the git directory of a fork, mounted or not.
     #[track_caller]
     pub fn git_of_fork(&self, fork: &str, args: &[&str]) -> String {
-        let git_dir = self.common_dir().join("worktrees").join(fork);
-        let git_dir = format!("--git-dir={}", git_dir.display());
-        self.git(&[&[git_dir.as_str()], args].concat())
+        let git_dir = format!("--git-dir={}", self.git_dir_of_fork(fork).display());
+        let mut command = self.command("git", &self.dir);
+        // A fork's own directory has these only in the mount.
+        let objects = self.common_dir().join("objects");
+        command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects);
+        command.arg(git_dir).args(args);
+        run_with_timeout(&mut command)
+            .expect_success(&format!("git {args:?} of {fork}"))
+            .text()
     }
 
     /// As [`TestRepo::git_in`], for a git that may fail.

@@ -10,6 +10,7 @@ use crate::errno::{self, Errno};
 use tine_attr::{Attr, FileKind, Ino};
 use tine_dotgit::{GitDirectory, LookedUp, is_git_node};
 use tine_path::DOT_GIT;
+use tine_workspace::Caller;
 
 /// Position of `.git` in the listing of the fork's root: the last one.
 pub(super) const LAST: u64 = i64::MAX as u64;
@@ -39,7 +40,12 @@ impl Operations {
     }
 
     /// Answers a lookup of the git directory or in it.
-    pub(super) fn lookup_in_git(&self, parent: Ino, name: &[u8]) -> Option<Answer<Entry>> {
+    pub(super) fn lookup_in_git(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+    ) -> Option<Answer<Entry>> {
         if let Some(git) = self.git_root(parent, name) {
             return Some(self.in_git(Operation::Lookup, parent, || {
                 let (attr, keeps) = git.getattr(git.root())?;
@@ -56,7 +62,10 @@ impl Operations {
             let found = match name {
                 b"." => git.lookup_number(parent)?,
                 b".." => git.lookup_number(git.parent_of(parent)?)?,
-                _ => git.lookup(parent, name)?,
+                _ => match git.lookup_link(parent, name) {
+                    Some(link) if self.host_view.is_of(caller) => link,
+                    _ => git.lookup(parent, name)?,
+                },
             };
             Ok(entry(&found))
         }))

@@ -81,7 +81,7 @@ impl Operations {
                 generation: 0,
             });
         }
-        if let Some(answer) = self.lookup_in_git(parent, name) {
+        if let Some(answer) = self.lookup_in_git(caller, parent, name) {
             return answer;
         }
         let replayed = self.replayed(caller, (Operation::Lookup, parent), |replay, _| {

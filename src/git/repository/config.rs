@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Repository;
 use super::open::open_shared;
 use crate::GitError;
+use crate::own::behind_mount;
 
 impl Repository {
     /// Returns a handle with the configuration that is on disk now.
@@ -70,8 +71,8 @@ impl Repository {
         let is_of_tree = |path: &Path| {
             // Resolve symlinks, so that a link into a checkout counts as well.
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            checkouts.iter().any(|checkout| path.starts_with(checkout))
-                && !path.starts_with(self.common_dir())
+            let is_in_checkout = checkouts.iter().any(|checkout| path.starts_with(checkout));
+            (is_in_checkout || is_in_own_fork(&path)) && !path.starts_with(self.common_dir())
         };
         let sections = config
             .plumbing()
@@ -106,4 +107,10 @@ impl Repository {
         let local = self.local_with_fresh_config().ok()?;
         local.config_snapshot().string(key).map(|v| v.to_string())
     }
+}
+
+/// Returns whether a path is in the mount of a fork.
+fn is_in_own_fork(path: &Path) -> bool {
+    let mut dirs = path.ancestors().skip(1);
+    dirs.any(|dir| behind_mount(&dir.join(".git")).is_some())
 }

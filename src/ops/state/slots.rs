@@ -421,6 +421,13 @@ impl Slot {
         Some((mounted.git_dir.clone()?, mounted.mount.clone()))
     }
 
+    /// Makes the kernel forget what changed in the fork's git directory.
+    pub(super) fn resync_git_dir(&self) {
+        if let Some((directory, mount)) = self.git_directory() {
+            directory.resync(|outdated| mount.invalidate(outdated));
+        }
+    }
+
     /// Returns the settings of the fork's present mount.
     pub fn mount_settings(&self) -> Option<MountSettings> {
         let state = self.state.lock();

@@ -46,6 +46,8 @@ struct Pending {
 pub(super) struct TakeOverState {
     /// True if the main repository may not keep the fork's refs.
     is_pending: AtomicBool,
+    /// True if the kernel knows an older state of the git directory.
+    is_outdated: AtomicBool,
     /// Held while the fork is taken over.
     busy: Mutex<()>,
     /// Outcome of the last time. Held for moments.
@@ -131,6 +133,9 @@ fn run(daemon: &Arc<Daemon>) {
         };
         drop(state);
         let slot = daemon.slot(&name);
+        if slot.take_over.is_outdated.swap(false, Ordering::AcqRel) {
+            slot.resync_git_dir();
+        }
         if let Err(failure) = take_over(daemon, &slot) {
             log::warn!("{name}: its commits are not taken over: {failure}");
         }
@@ -228,6 +233,11 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
 }
 
 impl TakeOverState {
+    /// Notes that the kernel knows an older state of the git directory.
+    pub(super) fn note_outdated(&self) {
+        self.is_outdated.store(true, Ordering::Release);
+    }
+
     /// Returns whether the fork is known as a repository of its own.
     pub(super) fn is_own(&self) -> bool {
         self.last.lock().is_own

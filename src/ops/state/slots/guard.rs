@@ -12,7 +12,7 @@ use super::super::{lent_settings, place, room, strays, taking};
 use crate::failure::{ErrorCode, Failure};
 use crate::{monitor, policy};
 use tine_change::{CommitOutcome, SettleOutcome, branches, fork_point};
-use tine_dotgit::{Callbacks, GitDirectory};
+use tine_dotgit::{Callbacks, GitChange, GitDirectory};
 use tine_fuse::{FuseMount, MountError, MountOptions, UnmountMode};
 use tine_git::own::alternates_of;
 use tine_git::{Head, Repository};
@@ -63,9 +63,7 @@ impl ForkGuard<'_> {
         if !self.slot.take_over.is_own() || thread::panicking() {
             return;
         }
-        if let Some((directory, mount)) = self.slot.git_directory() {
-            mount.invalidate(directory.resync());
-        }
+        self.slot.resync_git_dir();
         if let Err(failure) = taking::take_over(self.daemon, self.slot) {
             log::warn!("{}: its commits are not taken over: {failure}", self.name());
         }
@@ -90,10 +88,14 @@ impl ForkGuard<'_> {
                 monitor::answer(&workspace, std::str::from_utf8(token).ok()?)
             })),
             settings: Some(lent_settings::lender(repository)),
-            observer: Some(Arc::new(move |_| {
-                if let (Some(daemon), Some(slot)) = (daemon.upgrade(), slot.upgrade()) {
-                    taking::refs_moved(&daemon, &slot);
+            observer: Some(Arc::new(move |change| {
+                let (Some(daemon), Some(slot)) = (daemon.upgrade(), slot.upgrade()) else {
+                    return;
+                };
+                if change == GitChange::Outdated {
+                    slot.take_over.note_outdated();
                 }
+                taking::refs_moved(&daemon, &slot);
             })),
         });
         Ok(Some(Arc::new(directory)))

@@ -1,0 +1,152 @@
+//! Where the fork's git directory, the main repository and tine's commands meet.
+
+use std::fs;
+use std::path::Path;
+
+use super::{assert_whole, await_taken, new_own};
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse, require_program, run_with_timeout};
+
+#[test]
+fn what_a_fork_names_is_kept_when_it_is_made() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let refs = || repo.git(&["for-each-ref", "--format=%(objectname) %(refname)"]);
+    let made = refs();
+    for name in ["HEAD", "heads/tine/demo"] {
+        let kept = format!("{} refs/tine/demo/git/{name}", repo.head());
+        assert!(made.contains(&kept), "{made}");
+    }
+    repo.git_in(&dir, &["status"]);
+    tine.ok(&["status", "demo"]);
+    assert_eq!(refs(), made);
+}
+
+/// A program that sees the main repository reads its objects there, any other through the mount.
+#[test]
+fn objects_are_a_symlink_for_programs_that_reach_them() {
+    require_fuse!();
+    require_program!("bwrap");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let objects = dir.join(".git/tine/objects");
+    let look = "if [ -h .git/tine/objects ]; then echo link; elif [ -d .git/tine/objects ]; then echo dir; fi
+                git cat-file -p HEAD:README.md";
+    let content = repo.git(&["cat-file", "-p", "HEAD:README.md"]);
+    let outside = |said: &str| assert_eq!(repo.sh_in(&dir, look), format!("{said}\n{content}"));
+    outside("link");
+    assert_eq!(
+        fs::read_link(&objects).unwrap(),
+        repo.common_dir().join("objects")
+    );
+    let path = dir.to_str().expect("a path of the test");
+    let run = |program: &str, args: &[&str]| {
+        let mut command = repo.command(program, Path::new(path));
+        command.args(args).args(["sh", "-euc", look]);
+        run_with_timeout(&mut command)
+            .expect_success(program)
+            .text()
+    };
+    let sandbox = ["--ro-bind", "/", "/", "--dev", "/dev", "--bind", path, path];
+    let [in_sandbox, no_rights] = [run("bwrap", &sandbox), run("setpriv", &["--no-new-privs"])];
+    for said in [in_sandbox, no_rights] {
+        assert_eq!(said, format!("dir\n{content}"));
+    }
+    outside("link");
+    assert_whole(&repo, &[&dir]);
+}
+
+#[test]
+fn a_submodule_is_committed_where_its_head_is() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let library = repo.root().join("library");
+    repo.sh_in(
+        repo.root(),
+        "git init -q library && cd library && echo one > code && git add code && git commit -qm one",
+    );
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let add = format!(
+        "git -c protocol.file.allow=always submodule --quiet add {} lib",
+        library.display()
+    );
+    repo.sh_in(&dir, &add);
+    let first = repo.git_in(&library, &["rev-parse", "HEAD"]);
+    tine.ok(&["commit", "demo", "-m", "Add the library"]);
+    let gitlink = |commit: &str| format!("160000 commit {commit}\tlib");
+    assert_eq!(repo.git(&["ls-tree", "tine/demo", "lib"]), gitlink(&first));
+    assert_eq!(repo.status(&dir), "");
+    repo.sh_in(
+        &dir.join("lib"),
+        "echo two > code; git commit -qam two; git pack-refs --all",
+    );
+    let second = repo.git_in(&dir.join("lib"), &["rev-parse", "HEAD"]);
+    assert!(tine.ok(&["status", "demo"]).contains("lib"));
+    tine.ok(&["commit", "demo", "-m", "Take the next"]);
+    assert_eq!(repo.git(&["ls-tree", "tine/demo", "lib"]), gitlink(&second));
+}
+
+/// A file in a fork may be anybody's.
+#[test]
+fn no_file_of_a_fork_says_what_the_setup_is() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    fs::write(dir.join("settings"), "[tine]\n\tsetup = touch brought\n").unwrap();
+    repo.git(&[
+        "config",
+        "include.path",
+        &format!("{}/settings", dir.display()),
+    ]);
+    assert_eq!(repo.git(&["config", "tine.setup"]), "touch brought");
+    let other = new_own(&tine, "other");
+    assert!(!other.join("brought").exists());
+}
+
+/// git compares what it expects with the ref when it has the lock, and must not see an older one.
+#[test]
+fn commits_of_git_and_of_tine_never_replace_each_other() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let by_tine = (0..12).map(|number| format!("tine-{number}"));
+    let made: Vec<String> = std::thread::scope(|scope| {
+        let git = scope.spawn(|| {
+            let mut made = Vec::new();
+            for number in 0..60 {
+                let name = format!("git-{number}");
+                let add = format!(
+                    "new=$(git commit-tree -p HEAD -m {name} HEAD^{{tree}})
+                     git update-ref HEAD $new $(git rev-parse $new^)"
+                );
+                if repo.try_sh_in(&dir, &add).status.success() {
+                    made.push(name);
+                }
+            }
+            made
+        });
+        let mut made: Vec<String> = by_tine
+            .filter(|name| {
+                fs::write(dir.join(name), name).unwrap();
+                tine.run(&["commit", "demo", "-m", name]).status.success()
+            })
+            .collect();
+        made.extend(git.join().unwrap());
+        made
+    });
+    let subjects = repo.git_in(&dir, &["log", "--format=%s"]);
+    for name in &made {
+        assert!(
+            subjects.lines().any(|subject| subject == name),
+            "{name} is gone:\n{subjects}"
+        );
+    }
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "tine/demo", &head);
+    assert_whole(&repo, &[&dir]);
+}
