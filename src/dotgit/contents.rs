@@ -32,10 +32,7 @@ impl GitDirectory {
         let keeps = match &state.node(ino)?.body {
             Body::Own { .. } | Body::Computed { .. } | Body::Link { .. } => true,
             Body::Lent { .. } => false,
-            Body::Dir { .. } => {
-                let path = state.path(ino)?;
-                layout::lent(&path).is_none() || layout::is_steady(&path)
-            }
+            Body::Dir { .. } => layout::lent(&state.path(ino)?).is_none(),
         };
         Ok((attr, keeps))
     }

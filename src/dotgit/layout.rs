@@ -98,15 +98,12 @@ pub(crate) fn objects_number(name: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns whether the kernel may cache a lent directory.
+/// Returns whether the kernel may cache the name of a lent directory.
 ///
 /// The directories of objects have the same names in every repository. In one that is gone,
-/// nothing is found. Some programs read again what is in `pack` when its time changes.
+/// nothing is found.
 pub(crate) fn is_steady(path: &[u8]) -> bool {
-    path.starts_with(b"tine/objects") && path.contains(&b'/') && {
-        let (dir, name) = split(path);
-        dir != TINE && name != b"pack"
-    }
+    path.starts_with(b"tine/objects") && split(path).0 != TINE
 }
 
 /// Returns whether the path is `refs` or below it.

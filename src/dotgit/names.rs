@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::layout::{self, CHANGED, Lent, PACKED_LOCK, PACKED_REFS, TINE, Zone};
+use crate::listing::path_of;
 use crate::nodes::{self, Body, ROOT, State};
 use crate::{GitChange, GitDirectory, LookedUp, errno};
 use tine_attr::{Attr, FileKind, Ino, Timestamp};
@@ -108,7 +109,12 @@ impl GitDirectory {
         } else if let Some(own) = &own
             && let Some(stat) = nodes::stat_if_there(own, name)?
         {
-            return found_own(state, (parent, name), own, &stat, &path);
+            let mut found = found_own(state, (parent, name), own, &stat, &path)?;
+            if stat.kind == FileKind::Directory && !found.keeps_attr {
+                let attr = found.attr.map(|attr| self.attr_in(state, attr.ino));
+                found.attr = attr.transpose()?;
+            }
+            return Ok(found);
         }
         let lent = layout::lent(&path).filter(|_| !state.hidden.contains(&path));
         let Some(lent) = lent else {
@@ -122,7 +128,7 @@ impl GitDirectory {
         };
         match self.stat_lent(&lent)? {
             Some(stat) if self.shows_lent(&path, &stat)? => {
-                Ok(found_lent(state, (parent, name), &path, lent, &stat))
+                Ok(self.found_lent(state, (parent, name), lent, &stat, &path))
             }
             _ => Ok(LookedUp::MISSING),
         }
@@ -146,6 +152,48 @@ impl GitDirectory {
         }
         // A loose ref would win over the fork's own packed one.
         Ok(!self.own_packed()?.contains_key(path))
+    }
+
+    /// Returns the entry of what is lent at a name.
+    ///
+    /// A file is opened now: a git program that finds it goes on reading it, also if the main
+    /// repository removes it meanwhile.
+    pub(crate) fn found_lent(
+        &self,
+        state: &mut State,
+        (parent, name): (Ino, &[u8]),
+        at: Lent,
+        stat: &HostStat,
+        path: &[u8],
+    ) -> LookedUp {
+        let id = (stat.dev, stat.ino);
+        let body = if stat.kind == FileKind::Directory {
+            Body::Dir { own: None }
+        } else {
+            Body::Lent {
+                id,
+                version: nodes::version_of(stat),
+                file: None,
+                at: at.clone(),
+            }
+        };
+        let ino = state.enter(parent, name, body);
+        let is_closed = state
+            .node(ino)
+            .is_ok_and(|node| matches!(node.body, Body::Lent { file: None, .. }));
+        if is_closed
+            && stat.kind == FileKind::Regular
+            && let Some(top) = self.lent.get(at.top)
+            && let Ok(file) = beneath::open(top, path_of(&at.path), beneath::Access::Read)
+            && beneath::stat(&file).is_ok_and(|opened| (opened.dev, opened.ino) == id)
+        {
+            state.keep_open(ino, &Arc::new(file), nodes::is_mapped(path));
+        }
+        LookedUp {
+            attr: Some(nodes::lent_attr(ino, stat)),
+            keeps_name: stat.kind == FileKind::Directory && layout::is_steady(path),
+            keeps_attr: false,
+        }
     }
 
     /// Finds what is computed. `None`: the path is that of something lent.
@@ -228,7 +276,13 @@ impl GitDirectory {
         let path = state.path(ino);
         let node = state.node(ino)?;
         match &node.body {
-            Body::Dir { own: Some(own) } => Ok(nodes::attr_of(ino, &beneath::stat(own)?)),
+            Body::Dir { own: Some(own) } => {
+                let stat = beneath::stat(own)?;
+                // A directory that was removed has no path.
+                let lent = path.ok().and_then(|path| layout::lent(&path));
+                let lent = lent.and_then(|lent| self.stat_lent(&lent).ok().flatten());
+                Ok(nodes::merged_attr(ino, &stat, lent.as_ref()))
+            }
             Body::Dir { own: None } => {
                 let path = path?;
                 match layout::lent(&path) {
@@ -661,33 +715,6 @@ fn found_own(
         keeps_name: true,
         keeps_attr: true,
     })
-}
-
-/// Returns the entry of what is lent at a name.
-fn found_lent(
-    state: &mut State,
-    (parent, name): (Ino, &[u8]),
-    path: &[u8],
-    at: Lent,
-    stat: &HostStat,
-) -> LookedUp {
-    let body = if stat.kind == FileKind::Directory {
-        Body::Dir { own: None }
-    } else {
-        Body::Lent {
-            id: (stat.dev, stat.ino),
-            version: nodes::version_of(stat),
-            file: None,
-            at,
-        }
-    };
-    let is_steady = stat.kind == FileKind::Directory && layout::is_steady(path);
-    let ino = state.enter(parent, name, body);
-    LookedUp {
-        attr: Some(nodes::lent_attr(ino, stat)),
-        keeps_name: is_steady,
-        keeps_attr: is_steady,
-    }
 }
 
 pub(crate) fn beneath_remove(dir: &File, name: &[u8], is_dir: bool) -> io::Result<()> {

@@ -107,6 +107,10 @@ pub(crate) struct State {
     ///
     /// git removes the loose files of these next.
     pub packed_now: (HashMap<Vec<u8>, Vec<u8>>, Option<Instant>),
+    /// Time of the last comparison with the host's files.
+    pub compared: Timestamp,
+    /// Times of directories at the last comparisons that found a change.
+    pub dir_times: HashMap<Ino, Timestamp>,
 }
 
 impl State {
@@ -126,6 +130,8 @@ impl State {
             forgetting: Vec::new(),
             hidden,
             packed_now: (HashMap::new(), None),
+            compared: Timestamp::now(),
+            dir_times: HashMap::new(),
         };
         let unnamed = |body| Node {
             body,
@@ -400,14 +406,57 @@ pub(crate) fn attr_of(ino: Ino, stat: &HostStat) -> Attr {
 
 /// Returns the attributes of a lent file: nobody may write it.
 pub(crate) fn lent_attr(ino: Ino, stat: &HostStat) -> Attr {
-    let perm = if stat.kind == FileKind::Directory {
-        stat.perm
-    } else {
-        stat.perm & !0o222
-    };
+    if stat.kind == FileKind::Directory {
+        return Attr {
+            mtime: listing_time(None, stat),
+            ..attr_of(ino, stat)
+        };
+    }
     Attr {
-        perm,
+        perm: stat.perm & !0o222,
         ..attr_of(ino, stat)
+    }
+}
+
+/// Returns the attributes of the fork's own directory, which shows a lent one, too.
+pub(crate) fn merged_attr(ino: Ino, own: &HostStat, lent: Option<&HostStat>) -> Attr {
+    let attr = attr_of(ino, own);
+    match lent.filter(|lent| lent.kind == FileKind::Directory) {
+        Some(lent) => Attr {
+            mtime: listing_time(Some(own), lent),
+            ..attr
+        },
+        None => attr,
+    }
+}
+
+/// Returns the time from which on a change may have the same time as one at `time`.
+pub(crate) fn before(time: Timestamp) -> Timestamp {
+    /// Twice the longest tick of a file system's clock.
+    const TICK_NANOS: u32 = 20_000_000;
+
+    match time.nanos.checked_sub(TICK_NANOS) {
+        Some(nanos) => Timestamp { nanos, ..time },
+        None => Timestamp {
+            secs: time.secs.saturating_sub(1),
+            nanos: time.nanos.saturating_add(1_000_000_000 - TICK_NANOS),
+        },
+    }
+}
+
+/// Returns a time that differs after a change of a lent directory.
+///
+/// The kernel keeps a listing until this time differs. The main repository's clock has ticks: a
+/// directory that changed just now may change again at the same time.
+fn listing_time(own: Option<&HostStat>, lent: &HostStat) -> Timestamp {
+    let now = Timestamp::now();
+    match own {
+        _ if lent.mtime >= before(now) => now,
+        None => lent.mtime,
+        Some(own) => Timestamp {
+            secs: own.mtime.secs.max(lent.mtime.secs),
+            nanos: own.mtime.nanos.wrapping_add(lent.mtime.nanos) % 1_000_000_000,
+        },
     }
 }
 
@@ -418,6 +467,15 @@ pub(crate) fn stat_if_there(dir: &File, name: &[u8]) -> io::Result<Option<HostSt
         Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns whether git programs keep the lent file at this path mapped.
+///
+/// Such a file is always kept open. The others are open for as long as there is room.
+pub(crate) fn is_mapped(path: &[u8]) -> bool {
+    path == layout::PACKED_REFS
+        || (layout::is_at_or_below(path, layout::TINE)
+            && path.windows(b"/pack/".len()).any(|part| part == b"/pack/"))
 }
 
 /// Returns whether the file at this path is always kept open.

@@ -102,18 +102,7 @@ impl GitDirectory {
             let Some(stat) = self.stat_lent(&lent)? else {
                 return Ok(LookedUp::MISSING);
             };
-            let body = Body::Lent {
-                id: (stat.dev, stat.ino),
-                version: nodes::version_of(&stat),
-                file: None,
-                at: lent,
-            };
-            let ino = state.enter(parent, name, body);
-            return Ok(LookedUp {
-                attr: Some(nodes::lent_attr(ino, &stat)),
-                keeps_name: false,
-                keeps_attr: false,
-            });
+            return Ok(self.found_lent(state, (parent, name), lent, &stat, PACKED_REFS));
         }
         let key = (main_version, own_version, hidden_key(state));
         let known = self

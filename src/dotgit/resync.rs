@@ -2,13 +2,14 @@
 //!
 //! The kernel does not know of them.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
 use crate::GitDirectory;
 use crate::layout;
 use crate::nodes::{self, Body, Name, ROOT, State};
-use tine_attr::{FileKind, Ino};
+use tine_attr::{FileKind, Ino, Timestamp};
 use tine_path::EntryName;
 use tine_sys::host_dir;
 use tine_workspace::Invalidation;
@@ -63,6 +64,7 @@ impl GitDirectory {
     fn differences(&self) -> Vec<Invalidation> {
         let mut state = self.state.lock();
         let mut changes = Vec::new();
+        let compared = std::mem::replace(&mut state.compared, Timestamp::now());
         let names: Vec<(Ino, Vec<u8>, Ino)> = state
             .nodes
             .iter()
@@ -90,7 +92,40 @@ impl GitDirectory {
         }
         let replaced = changes.iter().filter_map(replaced_name);
         state.forgetting.extend(replaced);
+        self.tell_listings(&mut state, compared, &mut changes);
         changes
+    }
+
+    /// Adds the directories that changed since `compared`.
+    ///
+    /// The kernel keeps a listing until the time of the directory differs, or a name in it went.
+    fn tell_listings(
+        &self,
+        state: &mut State,
+        compared: Timestamp,
+        changes: &mut Vec<Invalidation>,
+    ) {
+        let told: HashSet<Ino> = changes
+            .iter()
+            .filter_map(|change| match change {
+                Invalidation::Entry { parent, .. } => Some(*parent),
+                _ => None,
+            })
+            .collect();
+        let State {
+            nodes, dir_times, ..
+        } = state;
+        for (ino, node) in nodes.iter() {
+            if let Body::Dir { own: Some(own) } = &node.body
+                && let Ok(stat) = tine_sys::beneath::stat(own)
+                && stat.mtime >= crate::nodes::before(compared)
+                && dir_times.insert(*ino, stat.mtime) != Some(stat.mtime)
+                && !told.contains(ino)
+            {
+                changes.push(Invalidation::Attributes(*ino));
+            }
+        }
+        dir_times.retain(|ino, _| nodes.contains_key(ino));
     }
 
     fn resync_name(

@@ -307,6 +307,45 @@ fn an_open_file_outlives_its_name_and_changes_on_the_host_are_told() {
 }
 
 #[test]
+fn a_lent_file_that_was_found_outlives_its_removal_in_the_main_repository() {
+    let pair = Pair::new(|_, main| {
+        fs::create_dir_all(main.join("objects/pack")).unwrap();
+        fs::write(main.join("objects/pack/p.pack"), "pack").unwrap();
+        fs::write(main.join("objects/ab/cd"), "blob").unwrap();
+        fs::write(main.join("packed-refs"), line('1', "refs/heads/a")).unwrap();
+    });
+    let pack = pair.find("tine/objects/pack/p.pack").unwrap().unwrap();
+    let object = pair.find("tine/objects/ab/cd").unwrap().unwrap();
+    let refs = pair.find("packed-refs").unwrap().unwrap();
+    for path in ["objects/pack/p.pack", "objects/ab/cd", "packed-refs"] {
+        fs::remove_file(pair.main(path)).unwrap();
+    }
+    let mut buffer = [0; 64];
+    for (ino, content) in [(pack, "pack"), (object, "blob")] {
+        let count = pair.shown.read(ino, 0, &mut buffer).unwrap();
+        assert_eq!(&buffer[..count], content.as_bytes());
+    }
+    assert!(pair.shown.read(refs, 0, &mut buffer).unwrap() > 0);
+    assert_eq!(pair.read("tine/objects/ab/cd"), None);
+}
+
+#[test]
+fn the_time_of_a_directory_tells_of_changes_in_the_lent_one() {
+    let pair = Pair::new(|_, _| {});
+    let time = || {
+        let dir = pair.dir("refs/heads");
+        pair.shown.getattr(dir).unwrap().0.mtime
+    };
+    let mut last = time();
+    for n in 0..50 {
+        fs::write(pair.main(&format!("refs/heads/b{n}")), "1\n").unwrap();
+        let now = time();
+        assert_ne!(now, last);
+        last = now;
+    }
+}
+
+#[test]
 fn the_observer_hears_of_refs_and_the_index_and_of_no_lock() {
     let pair = Pair::new(|_, _| {});
     let heard = Arc::new(AtomicUsize::new(0));
