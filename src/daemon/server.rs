@@ -174,6 +174,9 @@ fn run_maintenance(daemon: &Arc<Daemon>, options: &ServerOptions) {
             daemon.maintain(&slot);
         }
         daemon.repository.confirm_pending();
+        if let Err(error) = daemon.repository.restore_held() {
+            log::warn!("objects that forks made could not be looked at: {error}");
+        }
         if expired_at.is_none_or(|at| at.elapsed() >= COLLECT_EVERY) {
             expired_at = Some(Instant::now());
             expire_recover_entries(daemon);

@@ -60,6 +60,13 @@ impl Store {
         let mut undo = Rollback::default();
         undo.push(|| files::remove_dir(&git_dir));
         let own = Worktree::create_own(repository, &git_dir, &start)?;
+        // Refs that it had when it was a repository of its own before.
+        let refs = repository.refs_at(&git_dir);
+        for (name, id) in repository.kept_in_own(record.name.as_str())? {
+            if head.branch() != Some(name.as_str()) {
+                refs.create_ref(&name, id)?;
+            }
+        }
         copy_log(linked, &own)?;
         if linked.index_path().exists() {
             copy_index(&linked.index_path(), &own.index_path())?;

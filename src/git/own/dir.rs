@@ -95,6 +95,17 @@ impl OwnDir {
         }
     }
 
+    /// Returns the attributes of a file or directory.
+    pub(super) fn stat(&self, relative: &Path) -> Option<HostStat> {
+        let path = if relative.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            relative
+        };
+        let file = beneath::open(&self.top, path, Access::Attributes).ok()?;
+        beneath::stat(&file).ok()
+    }
+
     /// Returns the attributes of a file, if it is a regular one.
     pub(super) fn stat_file(&self, relative: &Path) -> Option<HostStat> {
         let file = beneath::open(&self.top, relative, Access::Attributes).ok()?;

@@ -30,7 +30,7 @@ const MAX_INDEX_BYTES: u64 = 1 << 32;
 impl Repository {
     /// Keeps the blobs that the index of `own` names.
     ///
-    /// Blobs in the tree of HEAD, and those in the own git directory's loose objects, need no
+    /// Blobs in the tree of HEAD, and those that only the own git directory has, need no
     /// protection. Returns the number of blobs that are kept.
     ///
     /// Costs the difference between index and HEAD, and the reading of the index.
@@ -59,11 +59,8 @@ impl Repository {
         let named = on_deep_stack(&path, || self.blobs_of_index(&dir))?;
         let mut ids = BTreeSet::new();
         for id in named {
-            let is_kept = if dir.has_loose(&id) {
-                brings && (self.is_blob(id) || self.copy_blob(&dir, id)?)
-            } else {
-                self.is_blob(id)
-            };
+            let is_kept =
+                self.is_blob(id) || (brings && dir.has_loose(&id) && self.copy_blob(&dir, id)?);
             if is_kept {
                 ids.insert(id);
             }

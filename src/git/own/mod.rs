@@ -15,6 +15,7 @@
 
 mod creation;
 mod dir;
+mod held;
 mod index;
 mod logged;
 mod object;
@@ -76,4 +77,4 @@ pub fn is_of_git_dir(label: &str) -> bool {
 pub use self::creation::{OwnStart, alternates_of, copy_own};
 pub use self::own_branch::OwnBranch;
 pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
-pub use self::tips::{OwnTip, OwnTipKind, own_tips};
+pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, own_tips};

@@ -22,6 +22,7 @@ use std::thread;
 use gix::ObjectId;
 use gix::zlib::Compression;
 
+use super::held::HeldSet;
 use super::object::{Content, encode_pack};
 use super::tips::loose_file;
 use crate::refs::sync_if_there;
@@ -40,6 +41,7 @@ const MOVE_ATTEMPTS: usize = 8;
 /// Directory for incoming objects beside those of the main repository.
 pub(super) struct Quarantine<'r> {
     main: &'r Repository,
+    fork: &'r str,
     dir: PathBuf,
 }
 
@@ -48,10 +50,11 @@ pub(super) type Checked<T> = Result<Result<T, String>, GitError>;
 
 impl<'r> Quarantine<'r> {
     /// Returns the fork's quarantine, which need not exist.
-    pub(super) fn of(main: &'r Repository, fork: &str) -> Quarantine<'r> {
+    pub(super) fn of(main: &'r Repository, fork: &'r str) -> Quarantine<'r> {
         let name = format!("objects/tine-incoming-{fork}");
         Quarantine {
             main,
+            fork,
             dir: main.common_dir().join(name),
         }
     }
@@ -247,10 +250,14 @@ impl<'r> Quarantine<'r> {
     }
 
     /// Moves the checked objects into the main repository. They must be synced.
+    ///
+    /// They are held for a while, as [`Repository::restore_held`] says.
     pub(super) fn migrate(&self) -> Result<(), GitError> {
         let files = self.files()?;
         let mut dirs = vec![self.main.common_dir().join("objects")];
+        let held = HeldSet::create(self.main, self.fork)?;
         for (from, to) in &files {
+            held.hold(from);
             move_into(from, to, &dirs[0]).map_err(GitError::io("write", to))?;
             dirs.extend(to.parent().map(Path::to_owned));
         }
@@ -309,7 +316,7 @@ impl Taken {
 }
 
 /// Moves an object's file below `objects`, into a new directory if necessary.
-fn move_into(from: &Path, to: &Path, objects: &Path) -> io::Result<()> {
+pub(super) fn move_into(from: &Path, to: &Path, objects: &Path) -> io::Result<()> {
     let dir = to.parent().unwrap_or(to);
     let mut moved = fs::rename(from, to);
     for _ in 0..MOVE_ATTEMPTS {

@@ -89,8 +89,8 @@ impl Repository {
     /// call, if there is one. Only one call for a fork may run at a time. The caller has called
     /// [`Repository::release_noted_locks`] after another process died.
     ///
-    /// Call [`Repository::protect_index`] first: this call may stop keeping what only the index
-    /// names. Blocks on the disk and on git, unless nothing changed.
+    /// What only the index names is kept before something else that names it goes. Blocks on the
+    /// disk and on git, unless nothing changed.
     ///
     /// # Errors
     /// [`GitError::Io`] if a file cannot be read, written or synced, [`GitError::RefLocked`] if git
@@ -109,6 +109,7 @@ impl Repository {
         let quarantine = Quarantine::of(self, fork);
         let mut taking = Taking {
             main: self,
+            own,
             dir: &dir,
             quarantine: &quarantine,
             known: kept.values().flatten().copied().collect(),
@@ -139,6 +140,7 @@ type Tip = (String, ObjectId);
 
 pub(super) struct Taking<'a> {
     pub(super) main: &'a Repository,
+    own: &'a Path,
     pub(super) dir: &'a OwnDir,
     quarantine: &'a Quarantine<'a>,
     pub(super) fork: &'a str,
@@ -189,13 +191,7 @@ impl Taking<'_> {
         let is_new = tips.iter().any(|(_, id)| !self.known.contains(id));
         if is_new && prunes_new_objects(self.main) {
             // It would remove the objects here before refs name them.
-            let last = std::mem::take(&mut self.last);
-            self.done = TakenOver {
-                changed: BTreeMap::new(),
-                branch: None,
-                is_pending: true,
-                ..last
-            };
+            self.leave_pending();
             return Ok(());
         }
         self.bring(&tips)?;
@@ -218,6 +214,15 @@ impl Taking<'_> {
         if former.is_some() && branch_at == former && recorded != former {
             all_changes.insert(BRANCH.to_owned(), former);
             self.kept.insert(BRANCH.to_owned(), former);
+        }
+        if is_new && !self.is_kept_until_named(&tips)? {
+            self.leave_pending();
+            return Ok(());
+        }
+        if all_changes.keys().any(|label| self.forgets(label))
+            && let Err(error) = self.main.protect_index(self.own, self.fork)
+        {
+            log::warn!("{}: what is staged is not protected: {error}", self.fork);
         }
         if !all_changes.is_empty() {
             self.sync_own()?;
@@ -243,6 +248,49 @@ impl Taking<'_> {
         }
         memory.packs = packs;
         Ok(())
+    }
+
+    /// Returns whether the label keeps something now that no log names.
+    ///
+    /// When it changes, the index may be all that names a blob.
+    fn forgets(&self, label: &str) -> bool {
+        let Some(old) = self.kept.get(label).copied().flatten() else {
+            return false;
+        };
+        let is_logged = |id: &ObjectId| self.tips.logged.contains_key(id);
+        if label == LOGS {
+            let commits = self.main.kept_by_keeper(Some(old));
+            return !commits.iter().all(is_logged);
+        }
+        !is_logged(&old)
+    }
+
+    /// Leaves the rest to a later call.
+    fn leave_pending(&mut self) {
+        self.done = TakenOver {
+            changed: BTreeMap::new(),
+            branch: None,
+            is_pending: true,
+            ..std::mem::take(&mut self.last)
+        };
+    }
+
+    /// Waits for a `git gc` that began meanwhile, and brings again what it removed.
+    ///
+    /// Refs must never name what is gone. Returns false if the gc takes long.
+    fn is_kept_until_named(&mut self, tips: &[Tip]) -> Result<bool, GitError> {
+        if !prunes_new_objects(self.main) {
+            return Ok(true);
+        }
+        if !is_over(self.main) {
+            return Ok(false);
+        }
+        let taken = self.taken.loose.iter().chain(&self.taken.packed);
+        if !self.main.missing_objects(taken.copied())?.is_empty() {
+            self.know_little();
+            self.bring(tips)?;
+        }
+        Ok(true)
     }
 
     fn reject(&mut self, name: String, id: Option<ObjectId>, reason: String) {

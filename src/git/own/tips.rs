@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use gix::ObjectId;
 use gix::bstr::ByteSlice;
@@ -47,6 +48,9 @@ const PSEUDO_FILES: [&str; 17] = [
     "sequencer/head",
     "sequencer/abort-safety",
 ];
+
+/// Directory of the git directories of the fork's linked worktrees.
+const WORKTREES: &str = "worktrees";
 
 /// First parts of kept names that are not refs below `refs/`.
 const RESERVED: [&str; 5] = ["HEAD", "logged", "logs", "pseudo", "refs"];
@@ -97,11 +101,15 @@ pub(super) fn read_tips(main: &Repository, dir: &OwnDir) -> Tips {
     }
     tips.refuse_conflicts();
     read_pseudo(main.hash_kind(), dir, &mut tips);
-    dir.visit_files(Path::new("logs"), &mut |path, _| {
-        if let Some(stat) = dir.stat_file(path) {
-            tips.log_stamps.insert(path.to_owned(), LogStamp::of(&stat));
-        }
-    });
+    read_worktrees(main.hash_kind(), dir, &mut tips);
+    for logs in ["logs", WORKTREES] {
+        dir.visit_files(Path::new(logs), &mut |path, _| {
+            let is_log = logs == "logs" || path.iter().nth(2) == Some(OsStr::new("logs"));
+            if is_log && let Some(stat) = dir.stat_file(path) {
+                tips.log_stamps.insert(path.to_owned(), LogStamp::of(&stat));
+            }
+        });
+    }
     tips
 }
 
@@ -146,6 +154,33 @@ impl Tips {
                     .or_insert_with(|| name.clone().into_owned());
             }
         }
+    }
+}
+
+/// State of the directories of an own git directory's HEAD and refs.
+///
+/// Each change of a ref there changes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefsStamp(Vec<(PathBuf, LogStamp)>);
+
+impl RefsStamp {
+    /// Maximum time in which a file system's clock shows the same time.
+    const TICK: Duration = Duration::from_millis(20);
+
+    /// Returns the present state; `None` if a change may follow at the same time.
+    pub fn of(own: &Path) -> Option<RefsStamp> {
+        let dir = OwnDir::open(own).ok()?;
+        let mut stamps = vec![(PathBuf::new(), LogStamp::of(&dir.stat(Path::new(""))?))];
+        let mut open = vec![PathBuf::from("refs")];
+        while let Some(path) = open.pop() {
+            stamps.push((path.clone(), LogStamp::of(&dir.stat(&path)?)));
+            let below = dir.list(&path).into_iter();
+            let below = below.filter(|(_, kind)| *kind == FileKind::Directory);
+            open.extend(below.map(|(name, _)| path.join(OsStr::from_bytes(&name))));
+        }
+        let settled: Timestamp = SystemTime::now().checked_sub(Self::TICK)?.into();
+        let is_settled = stamps.iter().all(|(_, stamp)| stamp.ctime < settled);
+        is_settled.then_some(RefsStamp(stamps))
     }
 }
 
@@ -321,6 +356,25 @@ fn read_pseudo(hash_kind: HashKind, dir: &OwnDir, tips: &mut Tips) {
                 number => format!("pseudo/{file}-{number}"),
             };
             tips.named.insert(name, id);
+        }
+    }
+}
+
+/// Reads the HEADs of worktrees of the fork that are on no branch.
+fn read_worktrees(hash_kind: HashKind, dir: &OwnDir, tips: &mut Tips) {
+    for (name, _) in dir.list(Path::new(WORKTREES)) {
+        let path = Path::new(WORKTREES)
+            .join(OsStr::from_bytes(&name))
+            .join("HEAD");
+        let Found::Good(content) = dir.read(&path, MAX_REF_BYTES) else {
+            continue;
+        };
+        let label = format!("pseudo/{}", path.display());
+        if let Some(id) = parse_id(hash_kind, content.trim_ascii())
+            && check_name(&format!("refs/{label}")).is_ok()
+        {
+            tips.files.insert(path);
+            tips.named.insert(label, id);
         }
     }
 }

@@ -365,7 +365,7 @@ impl Daemon {
     ///
     /// Does nothing while a request holds the lock.
     ///
-    /// It repairs the worktree's registration, adopts blobs after a commit by git in the mount,
+    /// It takes over commits, repairs the worktree's registration, adopts blobs after a commit by git in the mount,
     /// takes a snapshot if one is due, and writes changes to the disk.
     pub fn maintain(self: &Arc<Daemon>, slot: &Arc<Slot>) {
         let Some(held) = slot.lock.try_lock() else {
@@ -380,6 +380,15 @@ impl Daemon {
             _held: held,
         };
         guard.finish_outside_end();
+        // Refs of the main repository may have moved, which the fork's follow, or a gc has ended.
+        let taken = if slot.take_over.is_own() {
+            taking::take_over(self, slot)
+        } else {
+            taking::take_over_if_pending(self, slot)
+        };
+        if let Err(failure) = taken {
+            log::warn!("{}: its commits are not taken over: {failure}", slot.name);
+        }
         let fork = slot.state.lock().fork.clone();
         if let Some(fork) = fork {
             guard.repair_worktree(&fork);

@@ -1,7 +1,8 @@
 //! Takes over what forks made in git directories of their own.
 //!
 //! One thread takes over each fork shortly after its refs moved. A request that holds the fork's
-//! lock takes over first what the thread has not, so it sees every commit of the fork.
+//! lock takes over first what the thread has not, so it sees every commit of the fork. The same
+//! thread protects what is staged, a moment after the index changed.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -15,11 +16,15 @@ use parking_lot::{Condvar, Mutex};
 
 use super::slots::{Daemon, Slot};
 use crate::failure::Failure;
-use tine_git::own::{OwnBranch, RejectedRef, TakenOver};
+use tine_dotgit::GitChange;
+use tine_git::own::{OwnBranch, RefsStamp, RejectedRef, TakenOver};
 use tine_store::{ForkName, GitKind, IndexStamp};
 
 /// Pause after a ref moved, in which git finishes its command.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Pause after the index changed, for which further changes wait.
+const INDEX_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time for which the thread waits for the next fork.
 const IDLE: Duration = Duration::from_secs(10);
@@ -37,8 +42,17 @@ pub struct TakeOver {
 #[derive(Default)]
 struct Pending {
     is_running: bool,
-    /// Time at which each fork is due.
-    due: BTreeMap<ForkName, Instant>,
+    /// Time at which each fork is due, by what changed there.
+    due: BTreeMap<(ForkName, Due), Instant>,
+}
+
+/// Work that follows a change in a fork.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// The kernel must forget what tine changed.
+    Resync,
+    TakeOver,
+    ProtectIndex,
 }
 
 /// State of taking over one fork.
@@ -46,14 +60,14 @@ struct Pending {
 pub(super) struct TakeOverState {
     /// True if the main repository may not keep the fork's refs.
     is_pending: AtomicBool,
-    /// True if the kernel knows an older state of the git directory.
-    is_outdated: AtomicBool,
     /// Held while the fork is taken over.
     busy: Mutex<()>,
     /// Outcome of the last time. Held for moments.
     last: Mutex<TakeOverOutcome>,
-    /// Index that was looked at last. Held for moments.
+    /// Index whose blobs were brought last. Held for moments.
     index: Mutex<Option<IndexStamp>>,
+    /// Index whose blobs were protected last. Held for moments.
+    protected: Mutex<Option<IndexStamp>>,
 }
 
 /// Outcome of a take-over.
@@ -65,6 +79,8 @@ pub struct TakeOverOutcome {
     pub(super) is_own: bool,
     /// Result of the last time; `None` for a linked worktree.
     taken: Option<TakenOver>,
+    /// The refs' directories before the last time, if they tell of every change.
+    seen: Option<RefsStamp>,
 }
 
 impl TakeOverOutcome {
@@ -87,12 +103,19 @@ impl TakeOver {
     }
 }
 
-/// Notes that refs of the fork moved. Does not block.
-pub fn refs_moved(daemon: &Arc<Daemon>, slot: &Slot) {
-    slot.take_over.is_pending.store(true, Ordering::Release);
+/// Notes a change in the fork's git directory. Does not block.
+pub fn changed(daemon: &Arc<Daemon>, slot: &Slot, change: GitChange) {
+    let (work, pause) = match change {
+        GitChange::Outdated => (Due::Resync, Duration::ZERO),
+        GitChange::Refs => (Due::TakeOver, PAUSE),
+        GitChange::Index => (Due::ProtectIndex, INDEX_PAUSE),
+    };
+    if work == Due::TakeOver {
+        slot.take_over.is_pending.store(true, Ordering::Release);
+    }
     let mut state = daemon.take_over.state.lock();
-    let due = Instant::now() + PAUSE;
-    state.due.entry(slot.name.clone()).or_insert(due);
+    let due = Instant::now() + pause;
+    state.due.entry((slot.name.clone(), work)).or_insert(due);
     daemon.take_over.changed.notify_all();
     if state.is_running {
         return;
@@ -111,17 +134,17 @@ fn run(daemon: &Arc<Daemon>) {
     loop {
         let mut state = daemon.take_over.state.lock();
         let idle_until = Instant::now() + IDLE;
-        let name = loop {
+        let (name, work) = loop {
             if daemon.refuse_if_stopping().is_err() {
                 state.is_running = false;
                 return;
             }
             let next = state.due.iter().min_by_key(|(_, due)| **due);
-            let next = next.map(|(name, due)| (name.clone(), *due));
+            let next = next.map(|(next, due)| (next.clone(), *due));
             match next {
-                Some((name, due)) if due <= Instant::now() => {
-                    state.due.remove(&name);
-                    break name;
+                Some((next, due)) if due <= Instant::now() => {
+                    state.due.remove(&next);
+                    break next;
                 }
                 Some((_, due)) => drop(daemon.take_over.changed.wait_until(&mut state, due)),
                 None if Instant::now() >= idle_until => {
@@ -133,11 +156,18 @@ fn run(daemon: &Arc<Daemon>) {
         };
         drop(state);
         let slot = daemon.slot(&name);
-        if slot.take_over.is_outdated.swap(false, Ordering::AcqRel) {
-            slot.resync_git_dir();
-        }
-        if let Err(failure) = take_over(daemon, &slot) {
-            log::warn!("{name}: its commits are not taken over: {failure}");
+        match work {
+            Due::Resync => slot.resync_git_dir(),
+            Due::TakeOver => {
+                if let Err(failure) = take_over(daemon, &slot) {
+                    log::warn!("{name}: its commits are not taken over: {failure}");
+                }
+            }
+            Due::ProtectIndex => {
+                if let Err(failure) = protect_staged(daemon, &slot) {
+                    log::warn!("{name}: what is staged is not protected: {failure}");
+                }
+            }
         }
     }
 }
@@ -179,6 +209,42 @@ pub fn bring_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Keeps what is staged in the fork and only the main repository has.
+///
+/// Does nothing for a linked worktree, and while the index is the same.
+fn protect_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
+    // A new fork is not known yet.
+    take_over_if_pending(daemon, slot)?;
+    if !slot.take_over.is_own() {
+        return Ok(());
+    }
+    let _busy = slot.take_over.busy.lock();
+    let git_dir = daemon.store.own_git_dir(&slot.name);
+    let stamp = IndexStamp::of(&git_dir.join("index"));
+    if *slot.take_over.index.lock() == stamp || *slot.take_over.protected.lock() == stamp {
+        return Ok(());
+    }
+    daemon
+        .repository
+        .protect_index(&git_dir, slot.name.as_str())?;
+    *slot.take_over.protected.lock() = stamp;
+    Ok(())
+}
+
+/// Takes over what the fork has, if its refs moved since the last time.
+///
+/// # Errors
+/// Fails as [`take_over_if_pending`].
+pub fn take_over_if_moved(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
+    let _busy = slot.take_over.busy.lock();
+    let seen = slot.take_over.last.lock().seen.clone();
+    let is_same = seen.is_some() && RefsStamp::of(&daemon.store.own_git_dir(&slot.name)) == seen;
+    if is_same && !slot.take_over.is_pending.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    take_over_now(daemon, slot)
+}
+
 /// Takes over what the fork has: objects and refs.
 ///
 /// # Errors
@@ -205,6 +271,7 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     }
     let before = slot.take_over.last.lock().clone();
     let git_dir = daemon.store.worktree_dir(&record);
+    let seen = RefsStamp::of(&git_dir);
     let followed = record.followed_branch.as_deref();
     let shown = slot.git_directory();
     let remove = |path: &Path| match &shown {
@@ -227,17 +294,13 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     *slot.take_over.last.lock() = TakeOverOutcome {
         is_known: true,
         is_own: true,
+        seen: seen.filter(|_| !taken.is_pending),
         taken: Some(taken),
     };
     Ok(())
 }
 
 impl TakeOverState {
-    /// Notes that the kernel knows an older state of the git directory.
-    pub(super) fn note_outdated(&self) {
-        self.is_outdated.store(true, Ordering::Release);
-    }
-
     /// Returns whether the fork is known as a repository of its own.
     pub(super) fn is_own(&self) -> bool {
         self.last.lock().is_own

@@ -3,6 +3,7 @@
 mod crashes;
 mod hostile;
 mod large;
+mod pruned;
 mod staged;
 mod times;
 mod usual;

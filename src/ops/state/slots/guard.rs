@@ -12,7 +12,7 @@ use super::super::{lent_settings, place, room, strays, taking};
 use crate::failure::{ErrorCode, Failure};
 use crate::{monitor, policy};
 use tine_change::{CommitOutcome, SettleOutcome, branches, fork_point};
-use tine_dotgit::{Callbacks, GitChange, GitDirectory};
+use tine_dotgit::{Callbacks, GitDirectory};
 use tine_fuse::{FuseMount, MountError, MountOptions, UnmountMode};
 use tine_git::own::alternates_of;
 use tine_git::{Head, Repository};
@@ -64,7 +64,7 @@ impl ForkGuard<'_> {
             return;
         }
         self.slot.resync_git_dir();
-        if let Err(failure) = taking::take_over(self.daemon, self.slot) {
+        if let Err(failure) = taking::take_over_if_moved(self.daemon, self.slot) {
             log::warn!("{}: its commits are not taken over: {failure}", self.name());
         }
     }
@@ -89,13 +89,9 @@ impl ForkGuard<'_> {
             })),
             settings: Some(lent_settings::lender(repository)),
             observer: Some(Arc::new(move |change| {
-                let (Some(daemon), Some(slot)) = (daemon.upgrade(), slot.upgrade()) else {
-                    return;
-                };
-                if change == GitChange::Outdated {
-                    slot.take_over.note_outdated();
+                if let (Some(daemon), Some(slot)) = (daemon.upgrade(), slot.upgrade()) {
+                    taking::changed(&daemon, &slot, change);
                 }
-                taking::refs_moved(&daemon, &slot);
             })),
         });
         Ok(Some(Arc::new(directory)))

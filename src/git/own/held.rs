@@ -1,0 +1,161 @@
+//! Second names of objects that were taken over, held for a while.
+//!
+//! ```text
+//! <main>/objects/tine-held/<nanoseconds>-<fork>/
+//!   <id>                 loose object
+//!   pack-….pack, .idx    pack
+//! ```
+//!
+//! A `git prune` or `git repack -ad` that read the refs before the fork's were there removes the
+//! objects. Git tells nobody that such a program runs, so hard links hold each object for longer
+//! than it may take, and what is missing gets its name back.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gix::ObjectId;
+
+use super::quarantine::move_into;
+use super::tips::loose_file;
+use crate::refs::sync_if_there;
+use crate::{GitError, Repository};
+
+/// Directory below the main repository's git directory.
+const HELD: &str = "objects/tine-held";
+
+/// Time for which objects are held. No pruning takes longer after it read the refs.
+const HOLD_TIME: Duration = Duration::from_secs(600);
+
+/// One set of held objects, which were taken over together.
+pub(super) struct HeldSet {
+    dir: PathBuf,
+}
+
+impl HeldSet {
+    /// Creates an empty set.
+    pub(super) fn create(main: &Repository, fork: &str) -> Result<HeldSet, GitError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = now.unwrap_or_default().as_nanos();
+        let dir = main.common_dir().join(HELD).join(format!("{nanos}-{fork}"));
+        fs::create_dir_all(&dir).map_err(GitError::io("create", &dir))?;
+        Ok(HeldSet { dir })
+    }
+
+    /// Holds a checked and synced file of objects.
+    ///
+    /// A file system without hard links holds nothing.
+    pub(super) fn hold(&self, file: &Path) {
+        let name = file.file_name().unwrap_or_default();
+        if let Err(error) = fs::hard_link(file, self.dir.join(name)) {
+            log::debug!("{} is not held: {error}", file.display());
+        }
+    }
+}
+
+impl Repository {
+    /// Gives objects their names back that a concurrent pruning removed.
+    ///
+    /// These are objects that were taken over from forks in the last minutes. Also forgets older
+    /// ones. Returns the number of files that came back.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a directory cannot be read, or a file cannot be linked.
+    pub fn restore_held(&self) -> Result<usize, GitError> {
+        let top = self.common_dir().join(HELD);
+        let sets = match names(&top) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+            sets => sets.map_err(GitError::io("list", &top))?,
+        };
+        let mut count = 0_usize;
+        for set in &sets {
+            count = count.saturating_add(self.restore_set(set)?);
+            if is_old(set) && !self.is_being_collected() {
+                fs::remove_dir_all(set).map_err(GitError::io("remove", set))?;
+            }
+        }
+        if count > 0 {
+            log::info!("{count} files of objects came back that a git program had pruned");
+            self.forget_mappings()?;
+        }
+        // It stays while another set is there.
+        let _ = fs::remove_dir(&top);
+        Ok(count)
+    }
+
+    fn restore_set(&self, set: &Path) -> Result<usize, GitError> {
+        let objects = self.common_dir().join("objects");
+        let mut files = names(set).map_err(GitError::io("list", set))?;
+        // As in git: an index makes its pack visible, and comes last.
+        files.sort_by_key(|file| file.extension() == Some(OsStr::new("idx")));
+        let gone: Vec<(PathBuf, PathBuf)> = files
+            .into_iter()
+            .filter_map(|file| {
+                let place = objects.join(place_of(&file)?);
+                fs::symlink_metadata(&place)
+                    .is_err()
+                    .then_some((file, place))
+            })
+            .collect();
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        let ids = gone.iter().flat_map(|(file, _)| self.ids_in(file));
+        if self.missing_objects(ids)?.is_empty() {
+            // They were packed.
+            return Ok(0);
+        }
+        for (file, place) in &gone {
+            let link = set.join("link");
+            let linked =
+                fs::hard_link(file, &link).and_then(|()| move_into(&link, place, &objects));
+            linked.map_err(GitError::io("write", place))?;
+            if let Some(dir) = place.parent() {
+                sync_if_there(dir)?;
+            }
+        }
+        Ok(gone.len())
+    }
+
+    /// Returns the ids of the objects in a loose object's file, or in the index of a pack.
+    fn ids_in(&self, file: &Path) -> Vec<ObjectId> {
+        if let Some(id) = loose_id(file) {
+            return vec![id];
+        }
+        if file.extension() != Some(OsStr::new("idx")) {
+            return Vec::new();
+        }
+        gix::odb::pack::index::File::at(file, self.hash_kind())
+            .map(|index| index.iter().map(|entry| entry.oid).collect())
+            .unwrap_or_default()
+    }
+}
+
+fn loose_id(file: &Path) -> Option<ObjectId> {
+    ObjectId::from_hex(file.file_name()?.as_bytes()).ok()
+}
+
+/// Returns the place of a held file below `objects`.
+fn place_of(file: &Path) -> Option<PathBuf> {
+    let name = file.file_name()?;
+    if let Some(id) = loose_id(file) {
+        let place = loose_file(&id);
+        return Some(place.strip_prefix("objects").ok()?.to_owned());
+    }
+    let is_of_pack = name.as_bytes().starts_with(b"pack-");
+    is_of_pack.then(|| Path::new("pack").join(name))
+}
+
+/// Returns whether a set need not be held any more.
+fn is_old(set: &Path) -> bool {
+    let modified = fs::metadata(set).and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > HOLD_TIME))
+}
+
+fn names(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir)?;
+    entries.map(|entry| Ok(entry?.path())).collect()
+}

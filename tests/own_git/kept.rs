@@ -1,0 +1,98 @@
+//! What forks name and only the main repository has, when that is collected.
+
+use std::time::{Duration, Instant};
+
+use super::{assert_whole, await_taken, new_own};
+use crate::support::{TestRepo, Tine, require_fuse};
+
+/// Waits until the main repository keeps an object for the fork `demo`.
+#[track_caller]
+fn await_kept(repo: &TestRepo, id: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let script = format!(
+        "git rev-list --objects --glob='refs/tine/demo/*' | grep -q ^{id} ||
+         for ref in $(git for-each-ref --format='%(refname)' refs/tine/demo); do
+             git ls-tree -r $ref 2> /dev/null | grep -q {id} && exit 0; done"
+    );
+    while !repo.try_sh_in(repo.dir(), &script).status.success() {
+        assert!(Instant::now() < deadline, "{id} is not kept");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_the_index_the_logs_and_the_stash_name_outlives_a_collection() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let main = repo.dir().display();
+    let collect = "git reflog expire --expire=now --all; git gc -q --prune=now";
+    // Staged, and unreachable in the main repository, which alone has it.
+    let blob = repo.sh_in(repo.dir(), "echo given | git hash-object -w --stdin");
+    let cacheinfo = format!("100644,{blob},given");
+    repo.git_in(&dir, &["update-index", "--add", "--cacheinfo", &cacheinfo]);
+    await_kept(&repo, &blob);
+    repo.sh_in(repo.dir(), collect);
+    assert_eq!(repo.git_in(&dir, &["show", ":given"]), "given");
+    // In a log, and in the stash.
+    let dangling = repo.sh_in(
+        &dir,
+        &format!(
+            "git reset -q --hard
+             id=$(git -C '{main}' commit-tree -p main -m dangling main^{{tree}})
+             git reset -q --hard $id; git reset -q --hard HEAD~1
+             echo 1 >> README.md; git stash -q; echo 2 >> README.md; git stash -q; git stash drop -q
+             echo $id"
+        ),
+    );
+    let stash = repo.git_in(&dir, &["rev-parse", "stash"]);
+    await_taken(&repo, "refs/tine/demo/git/stash", &stash);
+    await_kept(&repo, &dangling);
+    repo.sh_in(repo.dir(), collect);
+    repo.git_in(&dir, &["cat-file", "-e", &dangling]);
+    repo.git_in(&dir, &["stash", "pop", "-q"]);
+    assert_whole(&repo, &[&dir]);
+}
+
+#[test]
+fn the_main_repositorys_loose_refs_are_seen_in_directories_of_the_fork() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let listed = || repo.git_in(&dir, &["for-each-ref", "--format=%(refname)"]);
+    let mut expected = vec![
+        "refs/heads/main".to_owned(),
+        "refs/heads/tine/demo".to_owned(),
+    ];
+    assert_eq!(listed(), expected.join("\n"));
+    // One after another: the second change follows the first at once.
+    for n in 0..20 {
+        let name = format!("refs/heads/tine/other-{n:02}");
+        repo.git(&["update-ref", &name, "main"]);
+        expected.push(name);
+        assert_eq!(listed(), expected.join("\n"));
+    }
+}
+
+#[test]
+fn branches_and_the_stash_come_back_with_the_second_conversion() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.sh_in(
+        &dir,
+        "git switch -qc topic; echo t > t; git add t; git commit -qm topic; git switch -q -
+         echo s >> README.md; git stash -q; git tag v1 topic",
+    );
+    let refs = || repo.git_in(&dir, &["for-each-ref", "--format=%(refname) %(objectname)"]);
+    let before = refs();
+    tine.ok(&["convert", "demo", "--git", "linked"]);
+    tine.ok(&["convert", "demo", "--git", "own"]);
+    assert_eq!(refs(), before);
+    let stash = repo.git_in(&dir, &["rev-parse", "stash"]);
+    await_taken(&repo, "refs/tine/demo/git/stash", &stash);
+    assert_whole(&repo, &[&dir]);
+}
