@@ -10,6 +10,8 @@ mod full_disk;
 mod io_errors;
 #[path = "faults/power_loss.rs"]
 mod power_loss;
+#[path = "faults/taking_over.rs"]
+mod taking_over;
 
 use support::TestRepo;
 use support::disk::{Disk, Kind, mount_memory};

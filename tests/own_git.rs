@@ -8,6 +8,10 @@ mod support;
 mod daily;
 #[path = "own_git/joints.rs"]
 mod joints;
+#[path = "own_git/kept.rs"]
+mod kept;
+#[path = "own_git/random.rs"]
+mod random;
 #[path = "own_git/sandboxes.rs"]
 mod sandboxes;
 

@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use crate::support::disk::{Disk, Kind, Recording, in_private_mounts};
 use crate::support::{Random, SayWhich, TestRepo, Tine, skip, soaking, test_name};
 use crate::{on_disk, require_disk};
+pub use after::with_power_again;
 use after::{Fact, Facts, KeptAs, Point, What};
 use worker::Worker;
 
