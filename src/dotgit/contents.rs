@@ -86,7 +86,7 @@ impl GitDirectory {
     }
 
     /// Makes a lent file the fork's own, where that may be done.
-    fn make_own(&self, state: &mut State, ino: Ino) -> io::Result<()> {
+    pub(crate) fn make_own(&self, state: &mut State, ino: Ino) -> io::Result<()> {
         let node = state.node(ino)?;
         let at = match &node.body {
             Body::Own { .. } | Body::Dir { own: Some(_) } => return Ok(()),

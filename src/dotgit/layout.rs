@@ -8,6 +8,15 @@ pub(crate) const TINE: &[u8] = b"tine";
 /// Directory of answers for git's file system monitor.
 pub(crate) const CHANGED: &[u8] = b"tine/changed";
 
+/// Directory in `objects` through which the lent objects are found, too.
+///
+/// `objects/info/alternates` names them as `.git/tine/objects`. git reads that from `objects`, and
+/// git-lfs from the current directory.
+pub(crate) const ALIAS: &[u8] = b"objects/.git";
+
+/// The alias of [`TINE`].
+pub(crate) const ALIAS_OF_TINE: &[u8] = b"objects/.git/tine";
+
 pub(crate) const PACKED_REFS: &[u8] = b"packed-refs";
 
 pub(crate) const PACKED_LOCK: &[u8] = b"packed-refs.lock";
@@ -43,7 +52,7 @@ pub(crate) enum Zone {
 
 /// Returns the zone of a path.
 pub(crate) fn zone(path: &[u8]) -> Zone {
-    if is_at_or_below(path, TINE) {
+    if is_at_or_below(path, TINE) || is_at_or_below(path, ALIAS) {
         Zone::Fixed
     } else if is_at_or_below(path, b"hooks") {
         Zone::Copied
@@ -60,6 +69,7 @@ pub(crate) fn lent(path: &[u8]) -> Option<Lent> {
             path: path.to_vec(),
         })
     };
+    let path = without_alias(path);
     if let Some(name) = path.strip_prefix(b"tine/")
         && name.starts_with(b"objects")
     {
@@ -87,6 +97,14 @@ pub(crate) fn lent(path: &[u8]) -> Option<Lent> {
     if is_lent { of_main(path) } else { None }
 }
 
+/// Returns the path that a path through [`ALIAS`] stands for.
+fn without_alias(path: &[u8]) -> &[u8] {
+    match path.strip_prefix(ALIAS) {
+        Some([b'/', rest @ ..]) => rest,
+        _ => path,
+    }
+}
+
 /// Returns the lent directory whose objects have this name in `tine`.
 pub(crate) fn objects_number(name: &[u8]) -> Option<usize> {
     match name.strip_prefix(b"objects")? {
@@ -103,6 +121,7 @@ pub(crate) fn objects_number(name: &[u8]) -> Option<usize> {
 /// The directories of objects have the same names in every repository. In one that is gone,
 /// nothing is found.
 pub(crate) fn is_steady(path: &[u8]) -> bool {
+    let path = without_alias(path);
     path.starts_with(b"tine/objects") && split(path).0 != TINE
 }
 
@@ -124,7 +143,8 @@ pub(crate) fn change_at(path: &[u8]) -> Option<GitChange> {
     if path.ends_with(b".lock") {
         return None;
     }
-    let is_ref = path == b"HEAD" || path == PACKED_REFS || is_ref(path);
+    // Where history ends decides what refs need.
+    let is_ref = matches!(path, b"HEAD" | b"shallow") || path == PACKED_REFS || is_ref(path);
     is_ref.then_some(GitChange::Refs)
 }
 

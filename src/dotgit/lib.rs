@@ -11,6 +11,7 @@
 //! | `hooks/…` | hooks; a change makes a copy |
 //! | `lfs/…`, `shallow` | large files, and where history ends |
 //! | `tine/objects`, `tine/objects-1` … | objects, for `objects/info/alternates` |
+//! | `objects/.git/tine/…` | the same once more, not listed |
 //!
 //! A program that reaches the host's files by their paths gets symlinks to the directories of
 //! objects.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use siphasher::sip::SipHasher13;
 
-use crate::layout::{self, CHANGED, PACKED_REFS, TINE};
+use crate::layout::{self, ALIAS, CHANGED, PACKED_REFS, TINE};
 use crate::nodes::{ROOT, State};
 use crate::{GitDirectory, Listed};
 use tine_attr::{Attr, FileKind, Ino};
@@ -167,6 +167,9 @@ impl GitDirectory {
         }
         if let Some(own) = own {
             for (name, kind) in beneath::list(host_dir::readable(&own)?)? {
+                if layout::join(&path, &name) == ALIAS {
+                    continue;
+                }
                 names.insert(name, kind.unwrap_or(FileKind::Regular));
             }
         }

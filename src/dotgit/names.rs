@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use crate::layout::{self, CHANGED, Lent, PACKED_LOCK, PACKED_REFS, TINE, Zone};
+use crate::layout::{
+    self, ALIAS, ALIAS_OF_TINE, CHANGED, Lent, PACKED_LOCK, PACKED_REFS, TINE, Zone,
+};
 use crate::listing::path_of;
 use crate::nodes::{self, Body, ROOT, State};
 use crate::{GitChange, GitDirectory, LookedUp, errno};
@@ -42,7 +44,8 @@ impl GitDirectory {
     pub fn lookup_link(&self, parent: Ino, name: &[u8]) -> Option<LookedUp> {
         let top = layout::objects_number(name).filter(|top| *top < self.lent.len())?;
         let mut state = self.state.lock();
-        if state.path(parent).ok()? != TINE {
+        let dir = state.path(parent).ok()?;
+        if dir != TINE && dir != ALIAS_OF_TINE {
             return None;
         }
         Some(LookedUp {
@@ -104,6 +107,8 @@ impl GitDirectory {
             if let Some(found) = self.find_computed(state, parent, name, &path) {
                 return found;
             }
+        } else if path == ALIAS || path == ALIAS_OF_TINE {
+            return self.find_computed_dir(state, parent, name);
         } else if path == PACKED_REFS {
             return self.find_packed(state, parent, name);
         } else if let Some(own) = &own
@@ -205,12 +210,7 @@ impl GitDirectory {
         path: &[u8],
     ) -> Option<io::Result<LookedUp>> {
         if path == TINE || path == CHANGED {
-            let ino = state.enter(parent, name, Body::Dir { own: None });
-            return Some(self.dir_attr(ino).map(|attr| LookedUp {
-                attr: Some(attr),
-                keeps_name: true,
-                keeps_attr: true,
-            }));
+            return Some(self.find_computed_dir(state, parent, name));
         }
         if path.starts_with(b"tine/objects") {
             return None;
@@ -257,6 +257,21 @@ impl GitDirectory {
             keeps_name: false,
             keeps_attr: true,
         }))
+    }
+
+    /// Finds a directory that is computed.
+    fn find_computed_dir(
+        &self,
+        state: &mut State,
+        parent: Ino,
+        name: &[u8],
+    ) -> io::Result<LookedUp> {
+        let ino = state.enter(parent, name, Body::Dir { own: None });
+        self.dir_attr(ino).map(|attr| LookedUp {
+            attr: Some(attr),
+            keeps_name: true,
+            keeps_attr: true,
+        })
     }
 
     /// Returns the attributes of a directory that is computed.
@@ -514,9 +529,7 @@ impl GitDirectory {
             {
                 self.pin(&mut state, attr.ino)?;
                 beneath_remove(&dir, name, false)?;
-                if self.is_lent_ref(&path)? && !self.own_packed()?.contains_key(path.as_slice()) {
-                    self.hide(&mut state, &path)?;
-                }
+                self.hide_what_is_lent(&mut state, &path)?;
             } else if !self.is_pruned(&mut state, &path)? {
                 self.hide(&mut state, &path)?;
             }
@@ -548,7 +561,24 @@ impl GitDirectory {
         if let (Some(dir), Some(_)) = (state.own_dir(parent)?, state.own_dir(attr.ino)?) {
             beneath_remove(&dir, name, true)?;
         }
+        // git removes empty directories of refs, in which the main repository may make others.
+        if !layout::is_ref(&path) {
+            self.hide_what_is_lent(&mut state, &path)?;
+        }
         state.take_name(parent, name);
+        Ok(())
+    }
+
+    /// Hides what is lent at a path from which the fork removed its own.
+    fn hide_what_is_lent(&self, state: &mut State, path: &[u8]) -> io::Result<()> {
+        let is_lent = if layout::is_ref(path) {
+            self.is_lent_ref(path)? && !self.own_packed()?.contains_key(path)
+        } else {
+            !self.is_own_only(path)?
+        };
+        if is_lent {
+            self.hide(state, path)?;
+        }
         Ok(())
     }
 
@@ -576,6 +606,11 @@ impl GitDirectory {
                 .find(&mut state, parent, name)?
                 .attr
                 .ok_or_else(|| errno(libc::ENOENT))?;
+            if matches!(state.node(moved.ino)?.body, Body::Lent { .. })
+                && layout::zone(&path) == Zone::Copied
+            {
+                self.make_own(&mut state, moved.ino)?;
+            }
             let dir = state.own_dir(parent)?.ok_or_else(|| errno(libc::EXDEV))?;
             match &state.node(moved.ino)?.body {
                 Body::Own { .. } => {}
@@ -605,6 +640,9 @@ impl GitDirectory {
                     if target.is_some_and(|target| target.ino != moved.ino) || target.is_none() {
                         state.take_name(new_parent, new_name);
                         state.rename((parent, name), (new_parent, new_name));
+                        if !layout::is_ref(&path) {
+                            self.hide_what_is_lent(&mut state, &path)?;
+                        }
                     }
                 } else {
                     state.take_name(parent, name);

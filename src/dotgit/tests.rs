@@ -151,6 +151,59 @@ fn a_change_of_a_lent_hook_makes_a_copy() {
 }
 
 #[test]
+fn the_main_repository_s_file_does_not_return_when_the_fork_removes_its_own() {
+    let pair = Pair::new(|_, main| {
+        fs::write(main.join("hooks/update"), "main").unwrap();
+        fs::write(main.join("hooks/moved"), "main").unwrap();
+        fs::write(main.join("shallow"), "1\n").unwrap();
+    });
+    let hooks = pair.dir("hooks");
+    let root = pair.shown.root();
+    for (dir, name) in [("hooks", "update"), ("", "shallow")] {
+        pair.write(dir, name, "mine");
+        let dir = if dir.is_empty() { root } else { hooks };
+        pair.shown.unlink(dir, name.as_bytes()).unwrap();
+        assert_eq!(pair.shown.lookup(dir, name.as_bytes()).unwrap().attr, None);
+    }
+    // As `pre-commit install` does.
+    pair.shown
+        .rename((hooks, b"moved"), (hooks, b"moved.legacy"), 0)
+        .unwrap();
+    assert_eq!(pair.read("hooks/moved"), None);
+    assert_eq!(pair.read("hooks/moved.legacy").unwrap(), "main");
+    // A directory of hooks can be replaced by a link.
+    pair.shown.unlink(hooks, b"moved.legacy").unwrap();
+    pair.shown.rmdir(root, b"hooks").unwrap();
+    pair.shown
+        .symlink(ME, root, b"hooks", b"../hooks-of-the-project")
+        .unwrap();
+    assert!(pair.main("hooks/update").exists() && pair.main("shallow").exists());
+}
+
+#[test]
+fn objects_are_found_from_their_directory_and_from_the_work_tree() {
+    let pair = Pair::new(|own, main| {
+        fs::write(main.join("objects/ab/cd"), "blob").unwrap();
+        fs::create_dir_all(own.join("objects/.git/tine")).unwrap();
+    });
+    let alias = "objects/.git/tine/objects/ab/cd";
+    assert_eq!(pair.read(alias).unwrap(), "blob");
+    let mut names = Vec::new();
+    let objects = pair.dir("objects");
+    let list = |entry: &Listed| {
+        names.push(entry.name.clone());
+        true
+    };
+    pair.shown.readdir(objects, 0, &mut { list }).unwrap();
+    assert!(!names.contains(&b".git".to_vec()), "{names:?}");
+    let dir = pair.dir("objects/.git/tine");
+    let made = pair.shown.mknod(ME, dir, b"x", 0o100_644, 0);
+    assert_eq!(made.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    let removed = pair.shown.rmdir(objects, b".git");
+    assert_eq!(removed.unwrap_err().raw_os_error(), Some(libc::EPERM));
+}
+
+#[test]
 fn objects_are_lent_and_nothing_changes_them() {
     let pair = Pair::new(|_, main| fs::write(main.join("objects/ab/cd"), "blob").unwrap());
     assert_eq!(pair.read("tine/objects/ab/cd").unwrap(), "blob");

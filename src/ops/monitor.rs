@@ -11,6 +11,7 @@ use super::failure::{ErrorCode, Failure};
 use super::operation::{Call, Operation};
 use super::protocol::ChangedSince;
 use super::state::slots::{Daemon, ForkGuard};
+use tine_attr::Ino;
 use tine_git::{Repository, monitor};
 use tine_path::text::{PathText, host_path};
 use tine_store::{Fork, ForkName};
@@ -21,6 +22,11 @@ pub const COMMAND: &str = "fsmonitor";
 
 /// Answer that git understands as every path.
 const EVERYTHING: &[u8] = b"/";
+
+/// File that is always said to be changed.
+///
+/// `git mv` and `git rm` of a submodule change it after git asked, and would not stage it.
+const GIT_MODULES: &[u8] = b".gitmodules";
 
 /// Paths that changed in a fork since the token in git's index.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -69,7 +75,13 @@ fn changed_since(workspace: &Workspace, token: &str) -> Result<(String, Vec<Vec<
     let (token, changed) = workspace.changed_since(token)?;
     let paths = match changed {
         Changed::Everything => vec![EVERYTHING.to_vec()],
-        Changed::Paths(paths) => paths.iter().map(|path| path.to_vec()).collect(),
+        Changed::Paths(paths) => {
+            let mut paths: Vec<Vec<u8>> = paths.iter().map(|path| path.to_vec()).collect();
+            if workspace.number_at(Ino::ROOT, GIT_MODULES)?.is_some() {
+                paths.push(GIT_MODULES.to_vec());
+            }
+            paths
+        }
     };
     Ok((token, paths))
 }

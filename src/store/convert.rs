@@ -50,7 +50,7 @@ impl Store {
         let git_dir = self.places.git_dir(&record.name);
         // Left by a conversion whose process died.
         files::remove_dir(&git_dir)?;
-        let config = self.own_config();
+        let config = self.own_config()?;
         let start = OwnStart {
             checkout_dir: &record.mount_dir,
             head: &head,

@@ -31,7 +31,7 @@ impl Store {
             return Ok(registered?);
         }
         let reflog = options.reflog();
-        let config = self.own_config();
+        let config = self.own_config()?;
         let own = OwnStart {
             checkout_dir: &options.mount_dir,
             head: &head,
@@ -47,10 +47,11 @@ impl Store {
     }
 
     /// Returns the configuration of a new fork's own git directory.
-    pub(super) fn own_config(&self) -> Vec<u8> {
+    pub(super) fn own_config(&self) -> Result<Vec<u8>, StoreError> {
         let is_asked = self.repository.config_bool("tine.fsmonitor") != Some(false);
         let monitor_command = is_asked.then(|| MONITOR_COMMAND.to_vec());
-        own_settings(&OwnSettings::for_fork_of(&self.repository, monitor_command))
+        let settings = OwnSettings::for_fork_of(&self.repository, monitor_command)?;
+        Ok(own_settings(&settings))
     }
 
     /// Lists all checkouts: the main repository's, and the forks' of these records.
@@ -112,7 +113,7 @@ impl Store {
             },
             None => Head::Unborn { name: full_name },
         };
-        let config = self.own_config();
+        let config = self.own_config()?;
         let own = OwnStart {
             checkout_dir: &record.mount_dir,
             head: &head,

@@ -9,7 +9,7 @@ use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout};
 /// What an agent does with git, and fails wherever `.git` is not writable.
 const WORK: &str = "
     export HOME=/nonexistent GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null
-    git config user.name A; git config user.email a@example.org
+    export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@example.org
     echo 1 > one; git add one; git commit -qm one
     echo 2 > two; git add two; git stash -q; git stash pop -q; git commit -qm two
     git switch -qc side HEAD~; echo 3 > three; git add three; git commit -qm three
@@ -58,4 +58,62 @@ fn git_works_where_there_is_nothing_but_the_fork() {
              --dev /dev --proc /proc --tmpfs /tmp --bind {fork} /work --chdir /work"
         )
     });
+}
+
+#[test]
+fn git_works_for_another_user_id_in_another_root() {
+    require_fuse!();
+    works(|fork| {
+        format!(
+            "--unshare-all --uid 1234 --gid 1234 --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib
+             --symlink usr/lib64 /lib64 --dev /dev --proc /proc --tmpfs /tmp --bind {fork} /work --chdir /work"
+        )
+    });
+}
+
+/// Claude Code lets commands write the working directory, except hooks and configuration of git,
+/// and gives them no network.
+#[test]
+fn git_works_where_hooks_and_configuration_are_read_only() {
+    require_fuse!();
+    works(|fork| {
+        format!(
+            "--ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --bind {fork} {fork} --ro-bind {fork}/.git/hooks {fork}/.git/hooks
+             --ro-bind {fork}/.git/config {fork}/.git/config --unshare-net --unshare-pid --new-session --die-with-parent --chdir {fork}"
+        )
+    });
+}
+
+/// Codex lets commands write the working directory, except `.git`, and gives them no network.
+#[test]
+fn git_reads_where_the_git_directory_is_read_only() {
+    require_fuse!();
+    if !is_there() {
+        return;
+    }
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let fork = dir.to_str().expect("a path of the test");
+    let options = format!(
+        "--ro-bind / / --dev /dev --proc /proc --bind {fork} {fork} --ro-bind {fork}/.git {fork}/.git
+         --unshare-net --chdir {fork}"
+    );
+    let mut command = repo.command("bwrap", Path::new("/"));
+    command.args(options.split_whitespace());
+    command.args([
+        "sh",
+        "-euc",
+        "echo new > new; git status --porcelain; git log --format=%s; git diff; ! git add new 2>/dev/null",
+    ]);
+    let output = run_with_timeout(&mut command).expect_success("the work of an agent");
+    assert_eq!(output.text(), "?? new\nbase");
+    assert_eq!(output.error_text(), "");
+    // The agent's server commits, outside of the sandbox.
+    tine.ok(&["commit", "demo", "-m", "Add new"]);
+    assert_eq!(
+        repo.git(&["log", "-1", "--format=%s", "tine/demo"]),
+        "Add new"
+    );
+    assert_whole(&repo, &[&dir]);
 }

@@ -12,24 +12,25 @@ use crate::worktree::{OWN_GITDIR, gitdir_content, head_content};
 use crate::{GitError, Head, ObjectId, Repository, Worktree};
 use tine_sys::parallel::disk_work;
 
-/// Alternate object directory, relative to `objects/`.
+/// Alternate object directory.
 ///
-/// On disk it is a symlink to the main repository's objects. In the mount it is a directory.
-const ALTERNATE: &str = "../tine/objects";
+/// git reads the path from `objects/`, and git-lfs from the top of the work tree. In the mount,
+/// both find the main repository's objects.
+const ALTERNATE: &str = ".git/tine/objects";
 
-/// Symlink to the main repository's objects.
-const SHARED_OBJECTS: &str = "tine/objects";
+/// Directory of the symlinks to the objects of others, which git finds on disk.
+const SHARED_DIR: &str = "objects/.git/tine";
 
-/// Its target, which stays valid if the repository is moved.
+/// Target of the symlink to the main repository's objects.
 ///
-/// The git directory is `tine/forks/<fork>/git` in the main repository's.
-const SHARED_TARGET: &str = "../../../../../objects";
+/// It stays valid if the repository is moved: the git directory is `tine/forks/<fork>/git` in it.
+const SHARED_TARGET: &str = "../../../../../../../objects";
 
 /// Paths of a git directory that a copy does not get.
 ///
 /// They belong to processes, to the checkouts of the fork that is copied, or to an operation that
 /// ends by moving a branch of that fork (rebase, bisect, a sequence of picks).
-const NOT_COPIED: [&str; 18] = [
+const NOT_COPIED: [&str; 19] = [
     "HEAD",
     "index",
     "tine",
@@ -47,6 +48,7 @@ const NOT_COPIED: [&str; 18] = [
     "BISECT_EXPECTED_REV",
     "refs/bisect",
     "refs/rewritten",
+    "objects/.git",
     "objects/info/alternates",
 ];
 
@@ -116,12 +118,15 @@ pub fn copy_own(
 
 /// Writes what every fork's own git directory has, and syncs the directory.
 fn fill(repository: &Repository, git_dir: &Path, start: &OwnStart<'_>) -> Result<(), GitError> {
-    let objects = git_dir.join(SHARED_OBJECTS);
+    let shared_dir = git_dir.join(SHARED_DIR);
+    make_dir(&git_dir.join("objects/.git"))?;
+    make_dir(&shared_dir)?;
+    let objects = shared_dir.join("objects");
     symlink(SHARED_TARGET, &objects).map_err(GitError::io("create", &objects))?;
     let mut lines = format!("{ALTERNATE}\n");
     let further = alternates_of(&repository.common_dir().join("objects"));
     for (number, dir) in (1..).zip(further) {
-        let link = git_dir.join(format!("{SHARED_OBJECTS}-{number}"));
+        let link = shared_dir.join(format!("objects-{number}"));
         symlink(dir, &link).map_err(GitError::io("create", &link))?;
         lines.push_str(&format!("{ALTERNATE}-{number}\n"));
     }

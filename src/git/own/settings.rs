@@ -3,12 +3,18 @@
 //! git in a fork reads the fork's own `config`. Its first line includes `tine/config`, which the
 //! daemon serves: the main repository's settings without credentials. A later line wins, so that
 //! the fork's own settings override shared ones.
+//!
+//! Remotes, branches and submodules are copied into the fork's own file instead: git commands
+//! change and remove their settings, which they cannot in an included file.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 pub mod pattern;
 mod rules;
 pub mod text;
 
-use self::rules::{LEFT_OUT, without_secrets};
+use self::rules::{COPIED, LEFT_OUT, without_secrets};
 use self::text::{KeyParts, Setting, append, parse};
 use crate::{GitError, Repository, program};
 
@@ -30,7 +36,7 @@ const INCLUDE_KEY: &[u8] = b"include.path";
 pub fn shared_settings(repository: &Repository) -> Result<Vec<u8>, GitError> {
     let mut text = b"# Settings of the main repository. tine writes this file.\n".to_vec();
     for setting in main_settings(repository)? {
-        let Some(setting) = as_shared(setting) else {
+        let Some(setting) = as_shared(setting).filter(|setting| !is_copied(setting)) else {
             continue;
         };
         if !append(&mut text, &setting) {
@@ -39,6 +45,35 @@ pub fn shared_settings(repository: &Repository) -> Result<Vec<u8>, GitError> {
         }
     }
     Ok(text)
+}
+
+/// Returns the settings of remotes, branches and submodules that a new fork gets.
+///
+/// A relative path to a remote becomes absolute: the fork is elsewhere.
+fn copied_settings(repository: &Repository) -> Result<Vec<Setting>, GitError> {
+    let shared = main_settings(repository)?.into_iter().filter_map(as_shared);
+    let mut copied: Vec<Setting> = shared.filter(is_copied).collect();
+    for setting in &mut copied {
+        let key = KeyParts::of(&setting.key);
+        let is_url = key.section == b"remote" && matches!(&key.variable[..], b"url" | b"pushurl");
+        if is_url && let Some(url) = setting.value.as_mut().filter(|url| is_relative(url)) {
+            let path = repository.checkout_dir().join(OsStr::from_bytes(url));
+            let path = path.canonicalize().unwrap_or(path);
+            *url = path.into_os_string().into_vec();
+        }
+    }
+    Ok(copied)
+}
+
+/// Returns whether git takes a URL for a relative path.
+fn is_relative(url: &[u8]) -> bool {
+    let first = url.split(|&byte| byte == b'/').next().unwrap_or_default();
+    !url.is_empty() && !first.is_empty() && !first.contains(&b':')
+}
+
+fn is_copied(setting: &Setting) -> bool {
+    let key = KeyParts::of(&setting.key);
+    COPIED.iter().any(|pattern| pattern.matches(&key))
 }
 
 /// Returns a setting as a fork may see it.
@@ -104,13 +139,23 @@ pub struct OwnSettings {
     pub ignore_case: bool,
     /// Command of `core.fsmonitor`, if git shall ask for changes.
     pub monitor_command: Option<Vec<u8>>,
+    /// Settings that are copied from the main repository.
+    pub copied: Vec<Setting>,
 }
 
 impl OwnSettings {
     /// Returns the choices for a fork of `repository` in a mount.
-    pub fn for_fork_of(repository: &Repository, monitor_command: Option<Vec<u8>>) -> OwnSettings {
+    ///
+    /// Blocks while git reads the configuration.
+    ///
+    /// # Errors
+    /// Fails as [`shared_settings`].
+    pub fn for_fork_of(
+        repository: &Repository,
+        monitor_command: Option<Vec<u8>>,
+    ) -> Result<OwnSettings, GitError> {
         let is_sha256 = repository.hash_kind() == gix::hash::Kind::Sha256;
-        OwnSettings {
+        Ok(OwnSettings {
             object_format: is_sha256.then(|| b"sha256".to_vec()),
             partial_clone: repository
                 .promisor_remote()
@@ -119,7 +164,8 @@ impl OwnSettings {
             symlinks: true,
             ignore_case: false,
             monitor_command,
-        }
+            copied: copied_settings(repository)?,
+        })
     }
 }
 
@@ -163,14 +209,15 @@ pub fn own_settings(choices: &OwnSettings) -> Vec<u8> {
             ("fsmonitor.allowremote", b"true"),
         ]);
     }
+    let own = lines.into_iter().map(|(key, value)| Setting {
+        key: key.as_bytes().to_vec(),
+        value: Some(value.to_vec()),
+    });
     let mut text = Vec::new();
-    for (key, value) in lines {
-        let setting = Setting {
-            key: key.as_bytes().to_vec(),
-            value: Some(value.to_vec()),
-        };
+    for setting in own.chain(choices.copied.iter().cloned()) {
         if !append(&mut text, &setting) {
-            log::warn!("the setting {key} is left out of a fork: no file can hold its value");
+            let key = String::from_utf8_lossy(&setting.key);
+            log::warn!("the setting {key:?} is left out of a fork: no file can hold it");
         }
     }
     text

@@ -20,8 +20,9 @@ use super::own_branch::{BRANCH, OwnBranch};
 use super::quarantine::{Quarantine, Taken};
 use super::removal::{prunes_new_objects, remove_taken};
 use super::tips::{LogStamp, Tips, kept_label, read_tips};
-use super::transfer::{Transfer, missing_reason, pack_names};
+use super::transfer::{SHALLOW, Transfer, missing_reason, pack_names};
 use crate::{GitError, Repository};
+use tine_attr::Timestamp;
 use tine_sys::pause;
 
 /// Maximum number of checks in one call.
@@ -79,7 +80,12 @@ struct Memory {
     /// Logged ids without an object, while `packs` are as they were.
     absent: HashSet<ObjectId>,
     packs: Vec<String>,
+    /// Version of the fork's file `shallow`.
+    shallow: Option<FileVersion>,
 }
+
+/// Version of a file: inode number, size, and time of the last change.
+type FileVersion = (u64, u64, Timestamp);
 
 impl Repository {
     /// Takes over what a fork has in its own git directory `own`.
@@ -166,10 +172,18 @@ impl Taking<'_> {
             self.reject(name, None, reason);
         }
         let left = self.left_by_earlier()?;
+        let shallow = self.dir.stat_file(Path::new(SHALLOW));
+        let shallow = shallow.map(|stat| (stat.ino, stat.size, stat.mtime));
         let memory = &self.last.memory;
+        let has_same_ends = memory.shallow == shallow;
         let is_same = !self.is_again
+            && has_same_ends
             && memory.named == self.tips.named
             && memory.log_stamps == self.tips.log_stamps;
+        if !has_same_ends {
+            // The fork may have fetched what was missing.
+            self.last.rejected.clear();
+        }
         if !is_same {
             let hash_kind = self.main.hash_kind();
             self.tips.read_logged(hash_kind, self.dir);
@@ -247,6 +261,7 @@ impl Taking<'_> {
             memory.absent.extend(old.absent);
         }
         memory.packs = packs;
+        memory.shallow = shallow;
         Ok(())
     }
 

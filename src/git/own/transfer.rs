@@ -22,6 +22,12 @@ const MAX_SYNCED_OBJECTS: usize = 50;
 /// Maximum bytes of objects that are held in memory.
 const MAX_HELD_BYTES: usize = 64 << 20;
 
+/// Maximum bytes of the fork's file of commits at which history ends.
+const MAX_SHALLOW_BYTES: u64 = 1 << 20;
+
+/// File of the commits at which history ends.
+pub(super) const SHALLOW: &str = "shallow";
+
 /// Directory of the packs, relative to the git directory.
 pub(super) const PACK_DIR: &str = "objects/pack";
 
@@ -108,7 +114,8 @@ impl Transfer<'_> {
             // A repack here may hide objects for a moment.
             let missing = self.main.missing_objects(walk.missing.iter().copied())?;
             if let Some(id) = missing.iter().min() {
-                return Ok(Err(missing_reason(*id)));
+                let reason = self.cut_reason(&walk, &shallow);
+                return Ok(Err(reason.unwrap_or_else(|| missing_reason(*id))));
             }
         }
         if !walk.found.is_empty()
@@ -255,10 +262,29 @@ impl Transfer<'_> {
 
     /// Reads the commits without parents of a shallow main repository.
     fn shallow(&self) -> Result<HashSet<ObjectId>, GitError> {
-        let content = read_if_there(&self.main.common_dir().join("shallow"))?.unwrap_or_default();
-        let lines = content.split(|&byte| byte == b'\n');
-        Ok(lines
-            .filter_map(|line| ObjectId::from_hex(line.trim_ascii()).ok())
-            .collect())
+        let content = read_if_there(&self.main.common_dir().join(SHALLOW))?.unwrap_or_default();
+        Ok(shallow_commits(&content).collect())
     }
+
+    /// Returns the reason for refusing history that the fork fetched a part of.
+    ///
+    /// `main` are the commits at which the main repository's history ends. As `git fetch` does, the
+    /// main repository gets no others.
+    fn cut_reason(&self, walk: &Walk, main: &HashSet<ObjectId>) -> Option<String> {
+        let Found::Good(content) = self.dir.read(Path::new(SHALLOW), MAX_SHALLOW_BYTES) else {
+            return None;
+        };
+        let found: HashSet<ObjectId> = walk.found.iter().map(|walked| walked.id).collect();
+        let mut cut = shallow_commits(&content);
+        let id = cut.find(|id| found.contains(id) && !main.contains(id))?;
+        Some(format!(
+            "its history ends at {id}: `git fetch --unshallow` in the fork gets the rest"
+        ))
+    }
+}
+
+/// Parses the file `shallow`.
+fn shallow_commits(content: &[u8]) -> impl Iterator<Item = ObjectId> {
+    let lines = content.split(|&byte| byte == b'\n');
+    lines.filter_map(|line| ObjectId::from_hex(line.trim_ascii()).ok())
 }

@@ -100,6 +100,13 @@ pub(super) const LEFT_OUT: &[LeftOut] = &[
     row("includeIf.[*.]*", "included files are resolved"),
 ];
 
+/// Settings that are copied into a new fork's own file.
+pub(super) const COPIED: [KeyPattern; 3] = [
+    KeyPattern("remote.*.*"),
+    KeyPattern("branch.*.*"),
+    KeyPattern("submodule.*.*"),
+];
+
 const fn row(pattern: &'static str, reason: &'static str) -> LeftOut {
     LeftOut {
         pattern: KeyPattern(pattern),

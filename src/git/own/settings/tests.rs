@@ -33,6 +33,10 @@ fn entries(output: &[u8]) -> Vec<Setting> {
     entries.collect()
 }
 
+fn keys(settings: &[Setting]) -> Vec<&[u8]> {
+    settings.iter().map(|setting| &setting.key[..]).collect()
+}
+
 fn setting(key: &str, value: Option<&str>) -> Setting {
     Setting {
         key: key.as_bytes().to_vec(),
@@ -93,22 +97,45 @@ fn a_fork_sees_the_settings_but_no_secrets() {
     assert!(!text.contains("secret"), "{text}");
     let expected = [
         setting("user.name", Some("A \"B\" \\ C; # d")),
+        setting("url.https://host/.insteadof", Some("gh:")),
+        setting("http.https://host/.sslverify", Some("false")),
+        setting("http.proxy", Some("http://proxy:3128")),
+        setting("alias.lg", Some("log --graph")),
+        setting("alias.x", Some("!curl https://host")),
+        setting("core.hookspath", Some(".husky/_")),
+    ];
+    assert_eq!(listed_by_git(&test, &shared), expected);
+    let copied = [
         setting("remote.origin.url", Some("https://host/x.git")),
         setting("remote.origin.pushurl", Some("ssh://git@host/x.git")),
         setting(
             "remote.origin.fetch",
             Some("+refs/heads/*:refs/remotes/origin/*"),
         ),
-        setting("url.https://host/.insteadof", Some("gh:")),
         setting("submodule.A b.url", Some("https://host/y")),
-        setting("http.https://host/.sslverify", Some("false")),
-        setting("http.proxy", Some("http://proxy:3128")),
-        setting("alias.lg", Some("log --graph")),
-        setting("alias.x", Some("!curl https://host")),
-        setting("core.hookspath", Some(".husky/_")),
         setting("branch.main.remote", Some("origin")),
     ];
-    assert_eq!(listed_by_git(&test, &shared), expected);
+    assert_eq!(copied_settings(&repository).unwrap(), copied);
+}
+
+#[test]
+fn relative_paths_to_remotes_become_absolute() {
+    let test = TestRepository::new();
+    let above = test.dir().join("..").canonicalize().unwrap();
+    fs::create_dir(above.join("up.git")).unwrap();
+    let absolute = |path: &str| above.join(path).to_str().unwrap().to_owned();
+    let gone = test.dir().canonicalize().unwrap().join("gone.git");
+    for (url, expected) in [
+        ("../up.git", absolute("up.git")),
+        ("gone.git", gone.to_str().unwrap().to_owned()),
+        ("/x/../y", "/x/../y".to_owned()),
+        ("host:x", "host:x".to_owned()),
+        ("file:///x", "file:///x".to_owned()),
+    ] {
+        test.git(&["config", "remote.a.url", url]);
+        let copied = copied_settings(&test.open()).unwrap();
+        assert_eq!(copied, [setting("remote.a.url", Some(&expected))], "{url}");
+    }
 }
 
 #[test]
@@ -159,7 +186,7 @@ fn a_fork_s_own_file_is_known_and_opens_as_a_repository() {
     let test = TestRepository::with_options(&["--object-format=sha256"]);
     test.git(&["config", "core.fileMode", "false"]);
     let command = b"exec '/a b' 2>/dev/null".to_vec();
-    let choices = OwnSettings::for_fork_of(&test.open(), Some(command.clone()));
+    let choices = OwnSettings::for_fork_of(&test.open(), Some(command.clone())).unwrap();
     let own = own_settings(&choices);
     assert!(is_own(&own));
     assert!(!is_own(&fs::read(test.dir().join(".git/config")).unwrap()));
@@ -237,6 +264,10 @@ proptest! {
         }
         let local = entries(&test.git_bytes(&["config", "--local", "--includes", "--list", "-z"], b""));
         let expected: Vec<Setting> = local.into_iter().filter_map(as_shared).collect();
+        let copied = copied_settings(&test.open()).unwrap();
+        let (copied_too, expected): (Vec<Setting>, Vec<Setting>) =
+            expected.into_iter().partition(is_copied);
+        prop_assert_eq!(keys(&copied), keys(&copied_too));
         let shared = shared_settings(&test.open()).unwrap();
         prop_assert_eq!(listed_by_git(&test, &shared), expected.clone());
         prop_assert_eq!(parse(&shared), (expected, true));
