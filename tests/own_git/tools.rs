@@ -193,6 +193,7 @@ fn large_files_are_listed_pushed_and_checked_out() {
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
     repo.sh_in(
         repo.dir(),
-        "git clone -q -b demo ../up.git ../clone; grep -q larger ../clone/b.large",
+        "test \"$(git -C ../up.git cat-file -p demo:b.large | head -1)\" = 'version https://git-lfs.github.com/spec/v1'
+         grep -rqx larger ../up.git/lfs/objects",
     );
 }
