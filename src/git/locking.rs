@@ -66,7 +66,7 @@ impl Repository {
 
     /// Removes the ref locks of tine processes that died.
     ///
-    /// Blocks for two seconds for each lock, which git may have taken since.
+    /// Blocks for two seconds if there are any: git may have taken them since.
     ///
     /// # Errors
     /// [`GitError::Io`] if a note or a lock cannot be read or removed.
@@ -75,6 +75,8 @@ impl Repository {
         let Ok(notes) = fs::read_dir(&dir) else {
             return Ok(());
         };
+        let mut left = Vec::new();
+        let mut locks = Vec::new();
         for note in notes.flatten() {
             let name = note.file_name();
             let owner = name
@@ -85,18 +87,18 @@ impl Repository {
             {
                 continue;
             }
-            let locks =
+            let noted =
                 tine_sys::file::read(&note.path()).map_err(GitError::io("read", note.path()))?;
-            for lock in locks
-                .split(|&byte| byte == b'\n')
-                .filter(|lock| !lock.is_empty())
-            {
-                let lock = Path::new(OsStr::from_bytes(lock));
-                if is_stale(lock) {
-                    remove_stale_lock(lock)?;
-                }
-            }
-            fs::remove_file(note.path()).map_err(GitError::io("remove", note.path()))?;
+            let noted = noted.split(|&byte| byte == b'\n');
+            let noted = noted.filter(|lock| !lock.is_empty());
+            locks.extend(noted.map(|lock| PathBuf::from(OsStr::from_bytes(lock))));
+            left.push(note.path());
+        }
+        for lock in stale(locks) {
+            remove_stale_lock(&lock)?;
+        }
+        for note in left {
+            fs::remove_file(&note).map_err(GitError::io("remove", &note))?;
         }
         Ok(())
     }
@@ -106,21 +108,18 @@ impl Repository {
     }
 }
 
-/// Returns whether the lock exists and does not change for [`TIMEOUT`].
-fn is_stale(lock: &Path) -> bool {
-    let identity = || {
+/// Returns the locks that exist and do not change for [`TIMEOUT`].
+fn stale(locks: Vec<PathBuf>) -> Vec<PathBuf> {
+    let identity = |lock: &Path| {
         let meta = fs::symlink_metadata(lock).ok()?;
         Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))
     };
-    let Some(before) = identity() else {
-        return false;
-    };
+    let known = |lock: PathBuf| identity(&lock).map(|before| (lock, before));
+    let mut locks: Vec<_> = locks.into_iter().filter_map(known).collect();
     let deadline = Instant::now() + TIMEOUT;
-    while Instant::now() < deadline {
+    while !locks.is_empty() && Instant::now() < deadline {
         thread::sleep(INTERVAL);
-        if identity() != Some(before) {
-            return false;
-        }
+        locks.retain(|(lock, before)| identity(lock) == Some(*before));
     }
-    true
+    locks.into_iter().map(|(lock, _)| lock).collect()
 }
