@@ -88,12 +88,19 @@ impl<'a> Guards<'a> {
     }
 }
 
-/// Returns the lease of the branch that HEAD is on, if any.
+/// Returns the lease of the main repository's branch that HEAD is on, if any.
+///
+/// The branches of a fork that is a repository of its own are nobody else's. Only the branch that
+/// follows one of them is the main repository's.
 pub(crate) fn head_of(
     guard: &ForkGuard<'_>,
     repository: &Repository,
 ) -> Result<Vec<LeaseKey>, Failure> {
+    let record = guard.record()?;
     let branch = guard.head_branch(repository)?;
+    let branch = branch.filter(|branch| {
+        record.git_kind.is_linked() || record.followed_branch.as_ref() == Some(branch)
+    });
     Ok(branch.map(LeaseKey::Branch).into_iter().collect())
 }
 
