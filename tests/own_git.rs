@@ -16,6 +16,8 @@ mod random;
 mod sandboxes;
 #[path = "own_git/tools.rs"]
 mod tools;
+#[path = "own_git/watching.rs"]
+mod watching;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

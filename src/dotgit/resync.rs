@@ -9,25 +9,31 @@ use std::sync::Arc;
 use crate::GitDirectory;
 use crate::layout;
 use crate::nodes::{self, Body, Name, ROOT, State};
+use crate::refs::read_hidden;
 use tine_attr::{FileKind, Ino, Timestamp};
-use tine_path::EntryName;
+use tine_path::{DOT_GIT, EntryName, RepoPath};
 use tine_sys::host_dir;
-use tine_workspace::Invalidation;
+use tine_workspace::{Announcement, Invalidation, NamePlace, ViewStep};
 
 impl GitDirectory {
     /// Makes the kernel forget what tine changed on the host.
     ///
     /// Calls `forget` with what differs from the kernel's knowledge; it returns when the kernel has
-    /// forgotten that.
-    pub fn resync(&self, forget: impl FnOnce(Vec<Invalidation>)) {
-        let changes = self.differences();
-        let replaced: Vec<Name> = changes.iter().filter_map(replaced_name).collect();
-        forget(changes);
+    /// forgotten that. Returns steps for programs that watch the files: a file that came or changed
+    /// is a write, one that went a change of its directory's mode.
+    pub fn resync(&self, forget: impl FnOnce(Vec<Invalidation>)) -> Vec<ViewStep> {
+        let Announcement {
+            invalidations,
+            steps,
+        } = self.differences();
+        let replaced: Vec<Name> = invalidations.iter().filter_map(replaced_name).collect();
+        forget(invalidations);
         let mut state = self.state.lock();
         for name in replaced {
             let at = state.forgetting.iter().position(|other| *other == name);
             at.map(|at| state.forgetting.swap_remove(at));
         }
+        steps
     }
 
     /// Returns whether the kernel may know an older file to lock.
@@ -61,9 +67,13 @@ impl GitDirectory {
     }
 
     /// Compares the kernel's knowledge with the files on the host.
-    fn differences(&self) -> Vec<Invalidation> {
+    fn differences(&self) -> Announcement {
         let mut state = self.state.lock();
-        let mut changes = Vec::new();
+        match read_hidden(&self.own) {
+            Ok(hidden) => state.hidden = hidden,
+            Err(error) => log::warn!("the hidden refs of a git directory: {error}"),
+        }
+        let mut changes = Announcement::default();
         let compared = std::mem::replace(&mut state.compared, Timestamp::now());
         let names: Vec<(Ino, Vec<u8>, Ino)> = state
             .nodes
@@ -87,12 +97,13 @@ impl GitDirectory {
             };
             if is_there {
                 state.missing.remove(&(parent, name.clone()));
-                changes.extend(entry(parent, &name));
+                changes.invalidations.extend(entry(parent, &name));
+                changes.steps.extend(written(&state, (parent, &name)));
             }
         }
-        let replaced = changes.iter().filter_map(replaced_name);
+        let replaced = changes.invalidations.iter().filter_map(replaced_name);
         state.forgetting.extend(replaced);
-        self.tell_listings(&mut state, compared, &mut changes);
+        self.tell_listings(&mut state, compared, &mut changes.invalidations);
         changes
     }
 
@@ -133,7 +144,7 @@ impl GitDirectory {
         state: &mut State,
         (parent, name): (Ino, &[u8]),
         ino: Ino,
-        changes: &mut Vec<Invalidation>,
+        changes: &mut Announcement,
     ) -> io::Result<()> {
         let (is_dir, told) = match &state.node(ino)?.body {
             Body::Own { told, .. } => (false, Some(*told)),
@@ -174,7 +185,7 @@ impl GitDirectory {
                     } else {
                         state.take_name(parent, name);
                     }
-                    changes.extend(entry(parent, name));
+                    changes.invalidations.extend(entry(parent, name));
                 }
             }
             return Ok(());
@@ -188,17 +199,22 @@ impl GitDirectory {
                     if let Body::Own { told, .. } = &mut state.node_mut(ino)?.body {
                         *told = now;
                     }
-                    changes.push(Invalidation::Node(ino));
+                    changes.invalidations.push(Invalidation::Node(ino));
+                    changes.steps.extend(written(state, (parent, name)));
                 } else if now.ctime != told.ctime {
                     if let Body::Own { told, .. } = &mut state.node_mut(ino)?.body {
                         *told = now;
                     }
-                    changes.push(Invalidation::Attributes(ino));
+                    changes.invalidations.push(Invalidation::Attributes(ino));
                 }
             }
-            _ => {
+            now => {
                 state.take_name(parent, name);
-                changes.extend(entry(parent, name));
+                changes.invalidations.extend(entry(parent, name));
+                changes.steps.extend(match now {
+                    Some(_) => written(state, (parent, name)),
+                    None => touched(state, parent),
+                });
             }
         }
         Ok(())
@@ -255,6 +271,45 @@ fn replaced_name(change: &Invalidation) -> Option<Name> {
         Invalidation::Entry { parent, name, .. } => Some((*parent, name.as_bytes().to_vec())),
         _ => None,
     }
+}
+
+/// Returns the step of a file that came or changed.
+///
+/// The next lookup of the name gives the file its number. Watchers of the directory get the event.
+fn written(state: &State, (parent, name): (Ino, &[u8])) -> Option<ViewStep> {
+    let at = place(state, parent, name)?;
+    let ino = state.known_at(parent, name).unwrap_or(parent);
+    Some(ViewStep::Write { at, ino })
+}
+
+/// Returns the step of a directory that lost a name.
+fn touched(state: &State, dir: Ino) -> Option<ViewStep> {
+    let (at, ino) = match state.node(dir).ok()?.names.first() {
+        Some((parent, name)) => (place(state, *parent, name)?, dir),
+        None => {
+            let name = EntryName::dot_git();
+            let (dir, dir_path) = (Ino::ROOT, RepoPath::root());
+            let at = NamePlace {
+                dir,
+                dir_path,
+                name,
+            };
+            (at, ROOT)
+        }
+    };
+    let own = state.own_dir(dir).ok()??;
+    let perm = tine_sys::beneath::stat(&own).ok()?.perm;
+    Some(ViewStep::SetMode { at, ino, perm })
+}
+
+/// Returns the place of a name, from the fork's root.
+fn place(state: &State, parent: Ino, name: &[u8]) -> Option<NamePlace> {
+    let dir_path = [DOT_GIT, b"/", &state.path(parent).ok()?].concat();
+    Some(NamePlace {
+        dir: parent,
+        dir_path: RepoPath::parse(dir_path).ok()?,
+        name: EntryName::new(name).ok()?,
+    })
 }
 
 fn entry(parent: Ino, name: &[u8]) -> Option<Invalidation> {

@@ -43,7 +43,7 @@ use tine_dotgit::GitDirectory;
 use tine_store::MountSettings;
 use tine_sys::mount as sys;
 use tine_sys::process::{self, effective_gid, effective_uid};
-use tine_workspace::{Invalidation, Workspace};
+use tine_workspace::{Announcement, AnnouncementListener, Invalidation, ViewStep, Workspace};
 
 pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};
@@ -90,6 +90,8 @@ struct Shared {
 struct State {
     /// Sends invalidations to the kernel, while the session lives.
     invalidate: Option<Invalidate>,
+    /// Announces changes to the kernel and to watchers, while the session lives.
+    announce: Option<AnnouncementListener>,
     /// True once the session has ended.
     over: bool,
     /// Callback; set once the mount has started, taken when it is called.
@@ -188,6 +190,19 @@ impl FuseMount {
     /// the mount is not guarded.
     pub fn take_mount_point(&self) -> Option<MountPoint> {
         self.mount_point.lock().take()
+    }
+
+    /// Tells programs that watch files of changes that the kernel knows.
+    ///
+    /// Waits until they are told. Does nothing once the session has ended.
+    pub fn tell_watchers(&self, steps: Vec<ViewStep>) {
+        let announce = self.shared.state.lock().announce.clone();
+        if let Some(announce) = announce.filter(|_| !steps.is_empty()) {
+            announce(Announcement {
+                invalidations: Vec::new(),
+                steps,
+            });
+        }
     }
 
     /// Makes the kernel forget what it has cached, and waits for it.
@@ -292,6 +307,7 @@ pub(super) fn serve<F: Filesystem>(
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
             invalidate: None,
+            announce: None,
             over: false,
             ended: None,
         }),
@@ -402,7 +418,9 @@ impl FuseMount {
                         (sees_all_watchers, settings.overlay_buffers),
                         notifier_thread.invalidate(),
                     );
-                    workspace.set_listener(Some(replayer.listener()));
+                    let listener = replayer.listener();
+                    shared.state.lock().announce = Some(listener.clone());
+                    workspace.set_listener(Some(listener));
                 }
                 shared.state.lock().invalidate = Some(notifier_thread.invalidate());
                 let mut lives_on = false;
@@ -419,6 +437,7 @@ impl FuseMount {
                     rings.end(lives_on);
                 }
                 shared.state.lock().invalidate = None;
+                shared.state.lock().announce = None;
                 notifier_thread.stop();
                 if let Some(NotifiedWorkspace { workspace, .. }) = notified {
                     workspace.set_listener(None);

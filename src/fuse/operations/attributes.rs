@@ -53,8 +53,14 @@ impl Operations {
         set: &SetAttr,
     ) -> Answer<(Attr, Duration)> {
         if let Some(git) = self.git_node(ino) {
+            // A change that is replayed is there already.
+            let is_replayed = self.replay.replayed_by(caller).is_some();
             return self.in_git(Operation::SetAttr, ino, || {
-                let (attr, keeps) = git.setattr(ino, set)?;
+                let (attr, keeps) = if is_replayed {
+                    git.getattr(ino)?
+                } else {
+                    git.setattr(ino, set)?
+                };
                 Ok((attr, dot_git::ttl(keeps)))
             });
         }

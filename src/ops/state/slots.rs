@@ -433,7 +433,8 @@ impl Slot {
     /// Makes the kernel forget what changed in the fork's git directory.
     pub(super) fn resync_git_dir(&self) {
         if let Some((directory, mount)) = self.git_directory() {
-            directory.resync(|outdated| mount.invalidate(outdated));
+            let steps = directory.resync(|outdated| mount.invalidate(outdated));
+            mount.tell_watchers(steps);
         }
     }
 
