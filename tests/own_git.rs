@@ -18,6 +18,8 @@ mod sandboxes;
 mod tools;
 #[path = "own_git/watching.rs"]
 mod watching;
+#[path = "own_git/with_git.rs"]
+mod with_git;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -39,6 +39,7 @@ pub mod switch;
 #[cfg(test)]
 mod tests;
 pub mod view;
+pub mod with_git;
 pub mod write_back;
 
 pub use changeset::{Change, ChangeKind, Changeset, Side};

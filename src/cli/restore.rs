@@ -16,6 +16,7 @@ Examples:
   tine restore fix-parser tried-regex
   tine restore fix-parser pristine                to its fork point
   tine restore fix-parser HEAD~2 --path src       one directory, as a commit has it
+  tine restore fix-parser tried-regex --with-git  HEAD, branches, tags and index as well
   tine restore fix-parser before-restore-1        take that back again")]
 pub(super) struct Restore {
     #[command(flatten)]
@@ -50,6 +51,7 @@ pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
         _ if restored.how == RestoreMethod::OntoHead => {
             format!("has what {to} had of its own, on HEAD, which has commits of others by now")
         }
+        0 if restored.git.is_some() => format!("is as at {to}, with HEAD, refs and index"),
         0 => format!("is as at {to}"),
         1 => format!("has 1 path as at {to}"),
         count => format!("has {count} paths as at {to}"),
@@ -64,6 +66,9 @@ pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
 pub(super) fn format_restored(restored: &Restored, what: &str) -> String {
     let fork = &restored.fork;
     let mut text = match &restored.before {
+        Some(_) if restored.git.is_some() => {
+            format!("{fork} {what}; `tine undo {fork}` takes that back\n")
+        }
         Some(before) => format!("{fork} {what}; `tine restore {fork} {before}` takes that back\n"),
         None => format!("{fork} {what}\n"),
     };

@@ -225,6 +225,8 @@ error_codes! {
     NothingToUndo = "nothing-to-undo", Refused;
     /// The operation cannot be undone in the present state.
     CannotUndo = "cannot-undo", Refused;
+    /// HEAD, refs and index of that point are not recorded, or cannot be restored.
+    NoGitPoint = "no-git-point", Refused;
     /// The command would drop uncommitted work.
     UncommittedChanges = "uncommitted-changes", Refused;
     /// There are no changes against HEAD.

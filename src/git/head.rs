@@ -425,7 +425,7 @@ impl Repository {
     }
 
     /// Appends a line to the reflog of the worktree's HEAD.
-    fn log_head(
+    pub(super) fn log_head(
         &self,
         git_dir: &Path,
         from: Option<ObjectId>,

@@ -15,7 +15,7 @@ use crate::protocol::{ForkInfo, SnapshotPolicy, UnmountAction, Unmounted};
 use crate::state::place;
 use crate::state::slots::{Daemon, ForkGuard};
 use crate::{policy, report};
-use tine_change::{advance, checkout};
+use tine_change::{advance, checkout, with_git};
 use tine_fuse::UnmountMode;
 use tine_git::Repository;
 use tine_path::text::optional_host_path;
@@ -242,6 +242,16 @@ pub fn recover(daemon: &Arc<Daemon>) {
             log::error!("{failure}");
             guard.set_trouble(Some(failure));
         }
+        if record.restoring.is_some()
+            && let Err(failure) = finish_restore(&guard)
+        {
+            let failure = failure.context(format!(
+                "HEAD, refs and index of {} could not be restored with its files",
+                record.name
+            ));
+            log::error!("{failure}");
+            guard.set_trouble(Some(failure));
+        }
         if record.mounted {
             guard.mount_or_note(record.mount_dir, record.settings);
         } else {
@@ -360,6 +370,13 @@ fn finish_advance(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     let daemon = guard.daemon;
     let repository = daemon.repository_now()?;
     advance::finish(&daemon.store, &repository, guard.name(), &*guard.open()?)?;
+    Ok(())
+}
+
+fn finish_restore(guard: &ForkGuard<'_>) -> Result<(), Failure> {
+    let daemon = guard.daemon;
+    let repository = daemon.repository_now()?;
+    with_git::finish(&daemon.store, &repository, guard.name(), &*guard.open()?)?;
     Ok(())
 }
 

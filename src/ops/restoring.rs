@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::sequencing::{SequenceArgs, carry_out};
-use super::snapshots::{record_switch, restore_in};
+use super::snapshots::{record_switch, restore_in, restore_with_git_in};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation, path_parser};
 use crate::points::{self, ResolvedPoint};
@@ -32,7 +32,7 @@ use tine_merge::{Level, MergeInput, MergeOptions, Strategy, merge};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_store::RecordKind;
-use tine_store::{ForkName, SnapshotOptions, SnapshotReason};
+use tine_store::{ForkName, SnapshotOptions, SnapshotReason, StoreError};
 use tine_sys::pause;
 use tine_workspace::{Actor, OperationKind};
 
@@ -47,6 +47,10 @@ use tine_workspace::{Actor, OperationKind};
 /// Where HEAD has commits of others by now that the point lacks (an update, a merge), what the
 /// point had of its own is merged onto HEAD, so that nobody's work is taken back. Conflicts change
 /// nothing. --exact takes the files as they were, and says which commits' work they lack.
+///
+/// With --with-git a fork that is a repository of its own goes back as a whole: files, HEAD, the
+/// fork's own branches and tags, and what is staged. The stash and settings stay, and reflogs tell
+/// of it. `tine undo` brings back what it replaced.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 pub struct Restore {
     /// The fork
@@ -77,6 +81,12 @@ pub struct Restore {
     #[arg(long)]
     #[serde(default)]
     pub exact: bool,
+
+    /// Restore HEAD, the fork's own refs and the index as well, as they were at that snapshot
+    #[arg(long, conflicts_with = "paths")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub with_git: bool,
 
     /// Choices for conflicts, where the point's own work is applied to HEAD.
     #[command(flatten)]
@@ -144,6 +154,9 @@ impl Operation for Restore {
         let (daemon, by, name) = (call.daemon, call.by(), &request.fork);
         let repository = daemon.repository_now()?;
         let found = find(daemon, name, &request.operation.to)?;
+        if self.with_git {
+            return restore_with_git(daemon, by, request, &found).map(RestoreOutcome::Restored);
+        }
         let is_whole =
             request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
         // A whole restore includes ignored files.
@@ -405,12 +418,52 @@ fn restore_whole(
         }
     })?;
     guard.forget_settled();
-    record_switch(&guard, by, &before, OperationKind::Switch, None);
+    record_switch(&guard, by, &before, OperationKind::Switch, None, None);
     log::info!(
         "{name}: restored to {}; what it was is {before}",
         found.point
     );
     restored_exactly(name, repository, &found.point, before, since).map(Some)
+}
+
+/// Sets the whole fork to a snapshot, with HEAD, refs and index.
+fn restore_with_git(
+    daemon: &Arc<Daemon>,
+    by: Actor<'_>,
+    request: &ResolvedRestore<'_>,
+    found: &FoundPoint,
+) -> Result<Restored, Failure> {
+    let name = &request.fork;
+    let Point::Snapshot(snapshot) = &found.point else {
+        return Err(StoreError::NoGitPoint {
+            fork: name.clone(),
+            reason: "only a snapshot of the fork has them",
+        }
+        .into());
+    };
+    let slot = daemon.slot(name);
+    let guard = daemon.lock_fork(&slot)?;
+    let open = guard.open_existing()?;
+    let snapshot = daemon.store.snapshot(name, snapshot)?;
+    let (before, git) = restore_with_git_in(&guard, &open, &snapshot, by)?;
+    guard.forget_settled();
+    record_switch(
+        &guard,
+        by,
+        &before,
+        OperationKind::Switch,
+        None,
+        Some(git.clone()),
+    );
+    Ok(Restored {
+        fork: name.clone(),
+        to: Some(found.point.to_string()),
+        before: Some(before),
+        how: RestoreMethod::Exact,
+        left_out: Vec::new(),
+        git: Some(git),
+        index: IndexKept::default(),
+    })
 }
 
 /// Sets paths of the fork to the point's tree.
@@ -506,6 +559,7 @@ fn bring_onto_head(
         before: done.snapshot,
         how: RestoreMethod::OntoHead,
         left_out: Vec::new(),
+        git: None,
         index: IndexKept::default(),
     }))
 }
@@ -551,6 +605,7 @@ fn restored_exactly(
         before: Some(before),
         how: RestoreMethod::Exact,
         left_out: left_out(repository, since)?,
+        git: None,
         index: IndexKept::default(),
     })
 }

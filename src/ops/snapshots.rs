@@ -15,8 +15,9 @@ use crate::report;
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_attr::Timestamp;
 use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
+use tine_change::with_git;
 use tine_store::{Fork, ForkName, ForkPoint, SnapshotOptions, SnapshotReason, SnapshotRecord};
-use tine_workspace::{Actor, OperationKind};
+use tine_workspace::{Actor, GitSwitch, OperationKind};
 
 /// Mark a point of a fork to come back to
 ///
@@ -187,7 +188,7 @@ impl Operation for Reset {
         let guard = call.daemon.lock_fork(&slot)?;
         let dropped = reset_to_head(&guard, SnapshotReason::BeforeReset, by.command)?;
         if let Some(before) = &dropped.snapshot {
-            record_switch(&guard, by, before, OperationKind::Switch, None);
+            record_switch(&guard, by, before, OperationKind::Switch, None, None);
         }
         Ok(Restored {
             fork: fork.clone(),
@@ -195,6 +196,7 @@ impl Operation for Reset {
             before: dropped.snapshot,
             how: RestoreMethod::Exact,
             left_out: Vec::new(),
+            git: None,
             index: dropped.index,
         })
     }
@@ -317,6 +319,29 @@ pub(crate) fn restore_in(
     Ok(before.name)
 }
 
+/// Restores the fork to the snapshot, with HEAD, refs and index.
+///
+/// Returns the snapshot before, and HEAD after.
+pub(crate) fn restore_with_git_in(
+    guard: &ForkGuard<'_>,
+    open: &Fork,
+    snapshot: &SnapshotRecord,
+    by: Actor<'_>,
+) -> Result<(ForkName, GitSwitch), Failure> {
+    let (daemon, fork) = (guard.daemon, guard.name());
+    let repository = daemon.repository_now()?;
+    let restored =
+        with_git::restore_with_git(&daemon.store, &repository, fork, open, snapshot, by.command);
+    let (before, head) = restored?;
+    log::info!(
+        "{fork}: restored to {}, with HEAD, refs and index; what it was is {}",
+        snapshot.name,
+        before.name
+    );
+    let head = head.map(|id| id.to_string());
+    Ok((before.name, GitSwitch { head }))
+}
+
 /// Records a switch of the fork to another state, for `tine undo`.
 ///
 /// Returns the operation's number. A failure is only logged, because the fork has the requested
@@ -327,10 +352,11 @@ pub(crate) fn record_switch(
     before: &ForkName,
     kind: OperationKind,
     undoes: Option<u64>,
+    git: Option<GitSwitch>,
 ) -> Option<u64> {
     let recorded = guard.open().and_then(|open| {
         let workspace = &open.workspace;
-        Ok(workspace.record_switch(by, before.as_str(), kind, undoes)?)
+        Ok(workspace.record_switch(by, before.as_str(), kind, undoes, git)?)
     });
     recorded
         .inspect_err(|failure| log::warn!("{}: {failure}", guard.name()))

@@ -23,8 +23,8 @@ use tine_path::text::PathText;
 use tine_store::LeaseKey;
 use tine_store::{Fork, ForkName};
 use tine_workspace::{
-    Actor, Direction, FileChange, FileOperation, HeadMove, Note, OperationError, OperationKind,
-    OperationState, UndoOutcome, UndoneChanges,
+    Actor, Direction, FileChange, FileOperation, GitSwitch, HeadMove, Note, OperationError,
+    OperationKind, OperationState, UndoOutcome, UndoneChanges,
 };
 
 /// Show what commands did to the files of a fork
@@ -94,6 +94,13 @@ pub struct Undo {
     #[schemars(with = "Option<String>")]
     #[serde(default)]
     pub path: Option<PathText>,
+
+    /// Take HEAD, the fork's own refs and the index back as well, where the operation was a restore
+    /// or a reset
+    #[arg(long, conflicts_with = "path")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub with_git: bool,
 }
 
 impl operation::Operation for Undo {
@@ -106,7 +113,13 @@ impl operation::Operation for Undo {
     }
 
     fn run(self, call: &Call<'_>) -> Result<TakenBackLine, Failure> {
-        take_back(call, self.fork, Direction::Undo, self.path.as_ref())
+        take_back(
+            call,
+            self.fork,
+            Direction::Undo,
+            self.path.as_ref(),
+            self.with_git,
+        )
     }
 }
 
@@ -130,6 +143,13 @@ pub struct Redo {
     #[schemars(with = "Option<String>")]
     #[serde(default)]
     pub path: Option<PathText>,
+
+    /// Bring HEAD, the fork's own refs and the index back as well, where the operation was a restore
+    /// or a reset
+    #[arg(long, conflicts_with = "path")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub with_git: bool,
 }
 
 impl operation::Operation for Redo {
@@ -142,7 +162,13 @@ impl operation::Operation for Redo {
     }
 
     fn run(self, call: &Call<'_>) -> Result<TakenBackLine, Failure> {
-        take_back(call, self.fork, Direction::Redo, self.path.as_ref())
+        take_back(
+            call,
+            self.fork,
+            Direction::Redo,
+            self.path.as_ref(),
+            self.with_git,
+        )
     }
 }
 
@@ -154,6 +180,7 @@ fn take_back(
     fork: Option<ForkName>,
     direction: Direction,
     path: Option<&PathText>,
+    with_git: bool,
 ) -> Result<TakenBackLine, Failure> {
     let (daemon, by, name) = (call.daemon, call.by(), &call.fork(fork)?);
     let path = path.map(|path| call.path(name, path)).transpose()?;
@@ -162,12 +189,23 @@ fn take_back(
     let guard = daemon.lock_fork(&slot)?;
     let open = guard.open_existing()?;
     let before = open.workspace.reachable()?;
-    if let Some(answer) = take_back_in_buffer(&guard, by, &open, direction, path)? {
+    if with_git {
+        refuse_without_point(name, &open.workspace.next_to_take_back(direction, None)?)?;
+    } else if let Some(answer) = take_back_in_buffer(&guard, by, &open, direction, path)? {
         return Ok(answer);
     }
     let taken = match open.workspace.take_back(by, direction, path) {
-        Err(OperationError::IsSwitch { id, before: name }) => {
-            let switched = switch_back(&guard, by, direction, id, &name)?;
+        Err(OperationError::IsSwitch {
+            id,
+            before: name,
+            git,
+        }) => {
+            let switched = if with_git || git.is_some() {
+                let git = git.filter(|_| !with_git);
+                switch_back_with_git(&guard, by, direction, id, &name, git.as_ref())?
+            } else {
+                switch_back(&guard, by, direction, id, &name)?
+            };
             let of = before.get(id).map(|of| before.beginning_of(of).clone());
             UndoOutcome {
                 of: of.unwrap_or_else(|| switched.clone()),
@@ -300,18 +338,92 @@ fn switch_back(
         Direction::Undo => OperationKind::Undo,
         Direction::Redo => OperationKind::Redo,
     };
-    let id = snapshots::record_switch(guard, by, &now, kind, Some(of)).unwrap_or_default();
-    Ok(FileOperation {
-        id,
+    Ok(switched(guard, by, kind, of, &now, None))
+}
+
+/// Takes back a switch to another state together with HEAD, refs and index.
+///
+/// `git` is HEAD after the operation, if it must still be there.
+fn switch_back_with_git(
+    guard: &ForkGuard<'_>,
+    by: Actor<'_>,
+    direction: Direction,
+    of: u64,
+    before: &str,
+    git: Option<&GitSwitch>,
+) -> Result<FileOperation, Failure> {
+    let fork = guard.name();
+    let snapshot = guard
+        .daemon
+        .store
+        .snapshot(fork, &ForkName::parse(before)?)?;
+    let open = guard.open()?;
+    let repository = guard.daemon.repository_now()?;
+    let head = repository.head_of(open.worktree.git_dir())?.commit_id();
+    let verb = match direction {
+        Direction::Undo => "undo",
+        Direction::Redo => "redo",
+    };
+    if let Some(git) = git
+        && git.head != head.map(|id| id.to_string())
+    {
+        return Err(Failure::new(
+            ErrorCode::CannotUndo,
+            "HEAD has moved on since the operation, which moved HEAD, refs and index",
+        )
+        .hint(format!(
+            "`tine {verb} {fork} --with-git` takes them back even so; what there is becomes a snapshot first"
+        )));
+    }
+    let (now, git) = snapshots::restore_with_git_in(guard, &open, &snapshot, by)?;
+    guard.forget_settled();
+    let kind = match direction {
+        Direction::Undo => OperationKind::Undo,
+        Direction::Redo => OperationKind::Redo,
+    };
+    Ok(switched(guard, by, kind, of, &now, Some(git)))
+}
+
+/// Records a switch that takes back the operation `of`.
+fn switched(
+    guard: &ForkGuard<'_>,
+    by: Actor<'_>,
+    kind: OperationKind,
+    of: u64,
+    before: &ForkName,
+    git: Option<GitSwitch>,
+) -> FileOperation {
+    let id = snapshots::record_switch(guard, by, before, kind, Some(of), git.clone());
+    FileOperation {
+        id: id.unwrap_or_default(),
         time: Timestamp::now(),
         command: by.command.to_owned(),
         kind,
         changes: vec![FileChange::Switched {
-            before: now.to_string(),
+            before: before.to_string(),
+            git,
         }],
         undoes: None,
         kept_bytes: 0,
-    })
+    }
+}
+
+/// Refuses to take HEAD, refs and index back with an operation that has no snapshot of them.
+fn refuse_without_point(fork: &ForkName, of: &FileOperation) -> Result<(), Failure> {
+    let is_switch = |change: &FileChange| matches!(change, FileChange::Switched { .. });
+    if of.changes.iter().any(is_switch) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorCode::NoGitPoint,
+        format!(
+            "the operation {} was no restore or reset: HEAD, refs and index were not recorded with it",
+            of.id
+        ),
+    )
+    .hint(format!(
+        "`tine undo {fork}` takes it back, and HEAD and index with it if it moved them; `tine restore {fork} SNAPSHOT --with-git` restores them as at a snapshot"
+    )))
 }
 
 /// Takes back a move of HEAD and the view.

@@ -177,6 +177,7 @@ impl Store {
             fork_point: Some(start.fork_point.into()),
             former_fork_point: None,
             advancing: None,
+            restoring: None,
             git_kind: options.git_kind,
             worktree_id: worktree.id().unwrap_or_default().to_owned(),
             followed_branch: start.followed(options),

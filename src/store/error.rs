@@ -38,6 +38,28 @@ pub enum StoreError {
         /// Name that was asked for.
         snapshot: ForkName,
     },
+    /// HEAD, refs and index cannot be restored.
+    #[error("HEAD, refs and index of {fork} cannot be restored: {reason}")]
+    #[failure(NoGitPoint)]
+    #[hint(
+        "without `--with-git` its files are restored, and HEAD, refs and index stay; `git reflog` in the fork tells where HEAD was"
+    )]
+    NoGitPoint {
+        /// The fork.
+        fork: ForkName,
+        /// Cause, as the end of a sentence.
+        reason: &'static str,
+    },
+    /// HEAD, refs and index cannot be restored, because the refs are the main repository's.
+    #[error(
+        "{0} is a linked worktree: its refs are the main repository's, and do not go back with it"
+    )]
+    #[failure(NoGitPoint)]
+    #[hint(
+        "`tine convert {0} --git own` makes it a repository of its own, whose later snapshots have HEAD, refs and index; without `--with-git` the files are restored",
+        _0
+    )]
+    NoRefsOfItsOwn(ForkName),
     /// The fork has a snapshot with this name.
     #[error("there is a snapshot called {0} already")]
     #[failure(SnapshotExists)]

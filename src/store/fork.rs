@@ -431,6 +431,17 @@ pub struct Renewed {
     pub open_layer: u64,
 }
 
+/// Restore of HEAD, refs and index, which follows that of the files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restoring {
+    /// Tree of the git point, in hex.
+    pub point: String,
+    /// Command, for the reflogs and the journal.
+    pub command: String,
+    /// Snapshot of the state before.
+    pub before: Option<ForkName>,
+}
+
 /// Durable record of a fork, stored as one atomically replaced file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkRecord {
@@ -489,6 +500,9 @@ pub struct ForkRecord {
     /// Move of HEAD that was begun and not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advancing: Option<Advancing>,
+    /// Restore of HEAD, refs and index that was begun and not finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restoring: Option<Restoring>,
     /// Kind of the fork's git directory.
     ///
     /// Forks of earlier versions are linked worktrees.

@@ -29,7 +29,7 @@
 //! | `fork`, `snapshot`, `documents`, `files` | records, and how they are written |
 //! | `create`, `initial`, `carried`, `times`, `remove`, `rollback` | forks are made and removed |
 //! | `open_fork`, `worktree`, `mend`, `memo`, `leases` | forks in use |
-//! | `snapshots`, `reset`, `renewing`, `generations` | other states of a fork and of its dependency trees |
+//! | `snapshots`, `git_points`, `reset`, `renewing`, `generations` | other states of a fork and of its dependency trees |
 //! | `collect`, `merge`, `usage`, `unlocked` | disk space |
 //! | `check`, `recover`, `recoverable`, `notices` | repair, and cleaning up after a process that died |
 //!
@@ -47,6 +47,7 @@ mod files;
 mod fork;
 mod format;
 mod generations;
+mod git_points;
 mod home;
 mod initial;
 mod leases;
@@ -84,7 +85,7 @@ pub use error::StoreError;
 pub use files::ScratchDir;
 pub use fork::{
     Advancing, ForkName, ForkPoint, ForkRecord, GitKind, MountProfile, MountRequest, MountSettings,
-    Parent, Renewed, Traces, UnmountPolicy, VisiblePath,
+    Parent, Renewed, Restoring, Traces, UnmountPolicy, VisiblePath,
 };
 pub use format::FORMAT;
 pub use generations::{GenerationError, MadeGeneration, TreeState};
@@ -95,7 +96,7 @@ pub use memo::{BlobIdCache, ConvertedAs, IndexStamp, StoredAs};
 pub use mend::DotGit;
 pub use open_fork::Fork;
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
-pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
+pub use snapshot::{NotedPoint, SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use snapshots::{SnapshotOptions, tree_label};
 pub use store::Store;
 pub use usage::disk_usage;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use tine_attr::{Attr, Ino, Timestamp};
 use tine_git::ObjectId;
@@ -59,7 +60,7 @@ struct BlobEntry {
 }
 
 /// Version of an index file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexStamp {
     ino: u64,
     size: u64,

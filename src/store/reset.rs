@@ -128,6 +128,7 @@ impl Store {
             min_ctime: None,
             frozen_layers: Vec::new(),
             tree: None,
+            git_point: None,
         };
         Ok((to, prepared))
     }

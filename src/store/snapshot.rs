@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 use crate::fork::{ForkName, ForkPoint, ForkRecord};
+use crate::memo::IndexStamp;
 use tine_attr::Timestamp;
 use tine_git::ConversionSettings;
 use tine_workspace::BaseAttrs;
@@ -186,6 +187,19 @@ pub struct SnapshotRecord {
     /// Tree of the view, in hex, once it was asked for. A ref keeps it.
     #[serde(default)]
     pub tree: Option<String>,
+    /// HEAD, refs and index of then. `None` for a linked worktree, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_point: Option<NotedPoint>,
+}
+
+/// Git point of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotedPoint {
+    /// Tree of the point, in hex. A ref keeps it.
+    pub tree: String,
+    /// File of the index that the point has, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<IndexStamp>,
 }
 
 impl SnapshotRecord {
@@ -271,6 +285,7 @@ mod tests {
             min_ctime: None,
             frozen_layers: Vec::new(),
             tree: None,
+            git_point: None,
         }
     }
 

@@ -22,7 +22,7 @@ use super::merge::exchange;
 use super::open_fork::{OpenForks, check_identity, wait_while_locked};
 use super::{Fork, Store};
 use crate::StoreError;
-use crate::fork::{ForkName, ForkRecord, Renewed};
+use crate::fork::{ForkName, ForkRecord, Renewed, Restoring};
 use crate::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_git::{ObjectId, Worktree};
@@ -106,11 +106,13 @@ impl Store {
         fork: &Fork,
         options: &SnapshotOptions,
     ) -> Result<SnapshotRecord, StoreError> {
+        let git_point = self.note_point(&self.places.read_snapshots(name)?, fork);
         let _admin = self.admin.lock();
         let mut list = self.places.read_snapshots(name)?;
         let snapshot_name = list.name_for(options.name.as_ref(), options.reason)?;
         let mut record = self.freeze(name, &fork.workspace)?;
-        let snapshot = self.snapshot_of(&record, fork, snapshot_name, options)?;
+        let mut snapshot = self.snapshot_of(&record, fork, snapshot_name, options)?;
+        snapshot.git_point = git_point;
         list.snapshots.push(snapshot.clone());
         files::write_json(&self.places.snapshots(name), &list)?;
         if let Err(error) = self.places.note_list(&mut record) {
@@ -148,6 +150,7 @@ impl Store {
             min_ctime: record.min_ctime,
             frozen_layers: record.frozen_layers.clone(),
             tree: None,
+            git_point: None,
         })
     }
 
@@ -187,6 +190,7 @@ impl Store {
         files::write_json(&self.places.snapshots(name), &list)?;
         self.repository
             .release(name.as_str(), &tree_label(snapshot))?;
+        self.release_points(name, &list);
         self.free_layers(&mut self.open.lock(), &removed.frozen_layers)
     }
 
@@ -205,16 +209,56 @@ impl Store {
         to: &SnapshotRecord,
         reason: SnapshotReason,
     ) -> Result<SnapshotRecord, StoreError> {
+        self.restore_and_begin(name, fork, to, reason, None)
+    }
+
+    /// Restores the fork to `to`, and begins to restore HEAD, refs and index.
+    ///
+    /// The fork's record names `begun` from the moment at which the view is the other one. The
+    /// caller does the rest and clears it. The fork point becomes that of `to`.
+    ///
+    /// # Errors
+    /// As [`Store::restore`], and [`StoreError::NoGitPoint`] if HEAD, refs and index of now cannot
+    /// be recorded.
+    pub fn restore_with_git(
+        &self,
+        name: &ForkName,
+        fork: &Fork,
+        to: &SnapshotRecord,
+        reason: SnapshotReason,
+        begun: Restoring,
+    ) -> Result<SnapshotRecord, StoreError> {
+        self.restore_and_begin(name, fork, to, reason, Some(begun))
+    }
+
+    fn restore_and_begin(
+        &self,
+        name: &ForkName,
+        fork: &Fork,
+        to: &SnapshotRecord,
+        reason: SnapshotReason,
+        begun: Option<Restoring>,
+    ) -> Result<SnapshotRecord, StoreError> {
         // Only the index says which files git leaves out, and it is neither restored nor rebuilt
         // here.
         if to.is_sparse != fork.worktree.is_sparse()? {
             return Err(StoreError::SparseCheckout(name.clone()));
+        }
+        let git_point = self.note_point(&self.places.read_snapshots(name)?, fork);
+        if begun.is_some() && git_point.is_none() {
+            return Err(StoreError::NoGitPoint {
+                fork: name.clone(),
+                reason: "what they are now cannot be recorded, and would be lost",
+            });
         }
         let _admin = self.admin.lock();
         let record = self.places.read_record(name)?;
         let mut target = to.as_fork(&record);
         target.min_ctime = Some(Timestamp::now());
         target.has_snapshots = true;
+        if begun.is_some() {
+            target.fork_point.clone_from(&to.fork_point);
+        }
         let lower_stack = self.lower_stack_of(&mut self.open.lock(), &target)?;
         // Some may have been merged since `to` was read.
         target.frozen_layers = lower_stack
@@ -230,6 +274,11 @@ impl Store {
         let options = SnapshotOptions::because(reason);
         let before_name = list.name_for(None, reason)?;
         let mut before = self.snapshot_of(&record, fork, before_name, &options)?;
+        before.git_point = git_point;
+        target.restoring = begun.map(|begun| Restoring {
+            before: Some(before.name.clone()),
+            ..begun
+        });
         let next = self.next_open_layer(|layer| {
             // Another fork may have allocated higher inode numbers.
             layer.reserve_below(inos_below(&lower_stack.frozen))?;

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::operations::{Direction, HeadMove, UndoneChanges};
+use super::operations::{Direction, GitSwitch, HeadMove, UndoneChanges};
 use tine_failure::{ErrorCode, Failure, ToFailure, no_space};
 use tine_git::GitError;
 use tine_layer::LayerError;
@@ -244,6 +244,8 @@ pub enum OperationError {
         id: u64,
         /// Name of the snapshot of the state before.
         before: String,
+        /// HEAD after it, if HEAD, refs and index went as well.
+        git: Option<GitSwitch>,
     },
     /// The operation also moved HEAD, which must be moved back with it.
     #[error("the operation {} moved HEAD as well", .undoes.operation)]

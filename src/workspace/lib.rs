@@ -54,8 +54,9 @@ pub use fs::{Announcement, AnnouncementListener, Invalidation, Workspace};
 pub use lower_stack::{Exclusive, LowerStack};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
-    Actor, Direction, FileChange, FileOperation, HeadMove, IndexContent, IndexMove, Note, NoteKind,
-    OperationKind, OperationState, Reachable, SwitchMove, UndoOutcome, UndoneChanges, UpdateMove,
+    Actor, Direction, FileChange, FileOperation, GitSwitch, HeadMove, IndexContent, IndexMove,
+    Note, NoteKind, OperationKind, OperationState, Reachable, SwitchMove, UndoOutcome,
+    UndoneChanges, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use shown::is_text_node;

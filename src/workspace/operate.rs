@@ -15,7 +15,7 @@ use super::fs::{Invalidation, ViewState, Workspace};
 use super::mutate::NewNode;
 use super::operations::builder::{CommittedOperation, OperationBuilder};
 use super::operations::journal::Journal;
-use super::operations::{Actor, FileChange, OperationKind, UndoneChanges};
+use super::operations::{Actor, FileChange, GitSwitch, OperationKind, UndoneChanges};
 use super::privileges::take_privileges;
 use super::xattr::set_perm;
 use tine_attr::{FileKind, Ino};
@@ -347,7 +347,8 @@ impl Workspace {
     ///
     /// The snapshot `before` keeps the former state. To undo the operation
     /// ([`OperationError::IsSwitch`]) is to go to that snapshot and record that again, with
-    /// `undoes` naming the operation that it undoes or redoes. Must be called after the exchange.
+    /// `undoes` naming the operation that it undoes or redoes. `git` is HEAD after it, if HEAD, refs
+    /// and index went as well. Must be called after the exchange.
     ///
     /// # Errors
     /// [`OperationError::Fs`] if the layer fails.
@@ -357,10 +358,12 @@ impl Workspace {
         before: &str,
         kind: OperationKind,
         undoes: Option<u64>,
+        git: Option<GitSwitch>,
     ) -> Result<u64, OperationError> {
         self.operate(by, kind, |builder| {
             builder.note(FileChange::Switched {
                 before: before.to_owned(),
+                git,
             });
             builder.undoes(undoes.map(|operation| UndoneChanges {
                 operation,

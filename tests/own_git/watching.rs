@@ -67,6 +67,7 @@ fn what_tine_changes_in_the_git_directory_is_told_to_watchers_before_the_command
         &dir,
         "echo 1 > one; git add one; git commit -qm one; git branch topic; git status",
     );
+    tine.ok(&["snapshot", "demo", "then"]);
     let branch = [".git/index", ".git/refs/heads/tine/demo", ".git/logs/HEAD"];
     std::fs::write(dir.join("two"), "2").expect("a file");
     let told = names_told(&dir, || drop(tine.ok(&["commit", "demo", "-m", "two"])));
@@ -78,6 +79,10 @@ fn what_tine_changes_in_the_git_directory_is_told_to_watchers_before_the_command
     });
     assert_told(&told, &[".git/HEAD", ".git/index", ".git/logs/HEAD"]);
     tine.ok(&["branch", "switch", "demo", "tine/demo"]);
+    let told = names_told(&dir, || {
+        drop(tine.ok(&["restore", "demo", "then", "--with-git"]))
+    });
+    assert_told(&told, &branch);
     repo.sh_in(repo.dir(), "echo m > m; git add m; git commit -qm main");
     let told = names_told(&dir, || drop(tine.ok(&["update", "demo"])));
     assert_told(&told, &branch);

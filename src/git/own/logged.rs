@@ -13,7 +13,7 @@ use crate::{GitError, Repository};
 const MAX_OTHER_COMMITS: usize = 1000;
 
 /// Author of commits that keep others: no person, at no time.
-const KEEPER: &str = "tine <tine@localhost> 0 +0000";
+pub(super) const KEEPER: &str = "tine <tine@localhost> 0 +0000";
 
 /// Result of [`unreached`].
 #[derive(Default)]
@@ -137,16 +137,7 @@ impl Repository {
     /// Writes the commit that keeps `commits`. Equal sets give the same commit.
     pub(super) fn write_keeper(&self, commits: &BTreeSet<ObjectId>) -> Result<ObjectId, GitError> {
         let tree_id = self.write_object(Kind::Tree, b"")?;
-        let mut text = format!("tree {tree_id}\n");
-        for id in commits {
-            text.push_str(&format!("parent {id}\n"));
-        }
-        text.push_str(&format!(
-            "author {KEEPER}\ncommitter {KEEPER}\n\nCommits that only reflogs name\n"
-        ));
-        let commit_id = self.write_object(Kind::Commit, text.as_bytes())?;
-        self.sync_objects()?;
-        Ok(commit_id)
+        self.write_keeping_commit(tree_id, commits, "Commits that only reflogs name")
     }
 
     /// Returns the parents of the commit that keeps logged ones.

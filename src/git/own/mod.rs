@@ -20,6 +20,7 @@ mod index;
 mod logged;
 mod object;
 mod own_branch;
+mod point;
 mod quarantine;
 mod ref_changes;
 mod refs;
@@ -76,5 +77,6 @@ pub fn is_of_git_dir(label: &str) -> bool {
 
 pub use self::creation::{OwnStart, alternates_of, copy_own};
 pub use self::own_branch::OwnBranch;
+pub use self::point::GitPoint;
 pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
 pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, own_tips};

@@ -83,7 +83,7 @@ pub(super) struct LogStamp {
 
 /// Value of a ref.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Value {
+pub(super) enum Value {
     Id(ObjectId),
     Symbolic(String),
 }
@@ -196,7 +196,11 @@ impl LogStamp {
 }
 
 /// Reads HEAD, loose and packed refs, unresolved.
-fn read_values(hash_kind: HashKind, dir: &OwnDir, tips: &mut Tips) -> BTreeMap<String, Value> {
+pub(super) fn read_values(
+    hash_kind: HashKind,
+    dir: &OwnDir,
+    tips: &mut Tips,
+) -> BTreeMap<String, Value> {
     // git packs a ref before it removes the loose file, so loose files are read first.
     let mut loose = BTreeMap::new();
     let mut paths = vec![PathBuf::from("HEAD")];

@@ -9,6 +9,7 @@ use super::{AgentTexts, CommitLine, HandoffInfo, Merged, Sequenced};
 use crate::failure::Failure;
 use tine_path::text::{PathText, host_path};
 use tine_store::{ForkName, MountSettings, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy};
+use tine_workspace::GitSwitch;
 
 /// Change of a fork's snapshot policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -298,6 +299,8 @@ pub struct Restored {
     pub how: RestoreMethod,
     /// Commits of others whose work the files now lack; HEAD has them.
     pub left_out: Vec<CommitLine>,
+    /// HEAD after it, if HEAD, refs and index were restored as well.
+    pub git: Option<GitSwitch>,
     /// Backup of the index.
     #[serde(flatten)]
     pub index: IndexKept,

@@ -161,9 +161,19 @@ pub enum FileChange {
     Switched {
         /// Name of the snapshot that keeps the state before.
         before: String,
+        /// HEAD after it, if HEAD, refs and index went as well.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        git: Option<GitSwitch>,
     },
     /// HEAD moved together with the other changes.
     Advanced(HeadMove),
+}
+
+/// HEAD after HEAD, refs and index went to another state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitSwitch {
+    /// Commit of HEAD, in hex; `None` on a branch without one.
+    pub head: Option<String>,
 }
 
 /// Move of HEAD from one commit to another. Object IDs are in hex.

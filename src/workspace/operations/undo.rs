@@ -107,11 +107,15 @@ impl Workspace {
         let mut state = self.write_state();
         let reachable = self.reachable_in(&state).map_err(at())?;
         let (of, changes) = next(&reachable, direction, path)?;
-        if let Some(before) = of.changes.iter().find_map(|change| match change {
-            FileChange::Switched { before } => Some(before.clone()),
+        if let Some((before, git)) = of.changes.iter().find_map(|change| match change {
+            FileChange::Switched { before, git } => Some((before.clone(), git.clone())),
             _ => None,
         }) {
-            return Err(OperationError::IsSwitch { id: of.id, before });
+            return Err(OperationError::IsSwitch {
+                id: of.id,
+                before,
+                git,
+            });
         }
         if let Some(moved) = of.changes.iter().find_map(|change| match change {
             FileChange::Advanced(moved) => Some(moved.clone()),

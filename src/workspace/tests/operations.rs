@@ -453,21 +453,22 @@ fn going_to_another_state_is_an_operation_that_others_take_back() {
     let workspace = fixture.open();
     workspace.do_write("a.txt", b"x").unwrap();
     let id = workspace
-        .record_switch(BY, "before-restore", OperationKind::Switch, None)
+        .record_switch(BY, "before-restore", OperationKind::Switch, None, None)
         .unwrap();
     let next = workspace.next_to_take_back(Direction::Undo, None).unwrap();
     assert_eq!(
         next.changes,
         [FileChange::Switched {
-            before: "before-restore".into()
+            before: "before-restore".into(),
+            git: None,
         }]
     );
     assert!(matches!(
         workspace.taken(Direction::Undo, None).unwrap_err(),
-        OperationError::IsSwitch { id: is, before } if is == id && before == "before-restore"
+        OperationError::IsSwitch { id: is, before, git: None } if is == id && before == "before-restore"
     ));
     workspace
-        .record_switch(BY, "after-restore", OperationKind::Undo, Some(id))
+        .record_switch(BY, "after-restore", OperationKind::Undo, Some(id), None)
         .unwrap();
     let next = workspace.next_to_take_back(Direction::Undo, None).unwrap();
     assert_eq!(next.kind, OperationKind::Write);
@@ -475,7 +476,8 @@ fn going_to_another_state_is_an_operation_that_others_take_back() {
     assert_eq!(
         next.changes,
         [FileChange::Switched {
-            before: "after-restore".into()
+            before: "after-restore".into(),
+            git: None,
         }]
     );
 }
