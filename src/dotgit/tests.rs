@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::packed::{format_merged, parse};
-use tine_workspace::{Announcement, Caller};
+use tine_workspace::Caller;
 
 const ME: Caller = Caller::new(0, 0);
 
