@@ -56,7 +56,8 @@ impl Repository {
     fn keep_index(&self, own: &Path, fork: &str, brings: bool) -> Result<usize, GitError> {
         let dir = OwnDir::open(own)?;
         let path = dir.path_of("index");
-        let named = on_deep_stack(&path, || self.blobs_of_index(&dir))?;
+        let (named, mut trees) = on_deep_stack(&path, || self.objects_of_index(&dir))?;
+        trees.retain(|id| self.has_object(*id));
         let mut ids = BTreeSet::new();
         for id in named {
             let is_kept =
@@ -66,7 +67,7 @@ impl Repository {
             }
         }
         let kept = self.kept_as(fork, INDEX)?;
-        if ids.is_empty() {
+        if ids.is_empty() && trees.is_empty() {
             if kept.is_some() {
                 self.release(fork, INDEX)?;
             }
@@ -75,6 +76,10 @@ impl Repository {
         let mut tree = Vec::new();
         for id in &ids {
             tree.extend_from_slice(format!("100644 {id}\0").as_bytes());
+            tree.extend_from_slice(id.as_slice());
+        }
+        for id in &trees {
+            tree.extend_from_slice(format!("40000 tree-{id}\0").as_bytes());
             tree.extend_from_slice(id.as_slice());
         }
         let tree_id = gix::objs::compute_hash(self.hash_kind(), Kind::Tree, &tree)
@@ -87,12 +92,15 @@ impl Repository {
         Ok(ids.len())
     }
 
-    /// Returns the blobs of the index that HEAD's tree lacks.
-    fn blobs_of_index(&self, dir: &OwnDir) -> Result<BTreeSet<ObjectId>, GitError> {
+    /// Returns the blobs and cached trees of the index that HEAD's tree lacks.
+    fn objects_of_index(
+        &self,
+        dir: &OwnDir,
+    ) -> Result<(BTreeSet<ObjectId>, BTreeSet<ObjectId>), GitError> {
         let head = read_tips(self, dir).named.get("HEAD").copied();
         // HEAD may lead to something that is not here yet.
         let tree_id = head.and_then(|id| Some(self.commit_info(id).ok()?.tree_id));
-        let mut ids = BTreeSet::new();
+        let (mut ids, mut trees) = (BTreeSet::new(), BTreeSet::new());
         let mut open = vec![PathBuf::from("index")];
         while let Some(path) = open.pop() {
             let Some(index) = self.read_own_index(dir, &path)? else {
@@ -105,18 +113,20 @@ impl Repository {
                 main: self,
                 index: &index,
                 is_in_head: vec![false; index.entries().len()],
+                trees: BTreeSet::new(),
             };
             if let Some(tree_id) = tree_id {
                 let all = 0..index.entries().len();
                 search.directory(&RepoPath::root(), tree_id, all, index.tree())?;
             }
+            trees.append(&mut search.trees);
             let entries = index.entries().iter().zip(&search.is_in_head);
             let other = entries.filter(|(entry, is_in_head)| {
                 !**is_in_head && !entry.mode.contains(Mode::COMMIT) && !entry.mode.is_sparse()
             });
             ids.extend(other.map(|(entry, _)| entry.id));
         }
-        Ok(ids)
+        Ok((ids, trees))
     }
 
     /// Copies a loose blob of the own git directory. Returns false for anything else.
@@ -165,6 +175,8 @@ struct Search<'a> {
     index: &'a State,
     /// For each entry: whether HEAD's tree has the same blob at its path.
     is_in_head: Vec<bool>,
+    /// Cached trees that HEAD's tree lacks at their paths.
+    trees: BTreeSet<ObjectId>,
 }
 
 impl Search<'_> {
@@ -181,6 +193,9 @@ impl Search<'_> {
                 same.fill(true);
             }
             return Ok(());
+        }
+        if let Some(tree) = cached.filter(|tree| tree.num_entries.is_some()) {
+            self.trees.insert(tree.id);
         }
         check_depth(dir.components().count(), tree_id)?;
         for TreeEntry { name, kind, id } in self.main.read_tree(tree_id)? {
