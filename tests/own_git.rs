@@ -16,6 +16,8 @@ mod random;
 mod sandboxes;
 #[path = "own_git/tools.rs"]
 mod tools;
+#[path = "own_git/untrusted.rs"]
+mod untrusted;
 #[path = "own_git/watching.rs"]
 mod watching;
 #[path = "own_git/with_git.rs"]

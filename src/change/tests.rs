@@ -78,6 +78,7 @@ impl Fixture {
             branch: None,
             detached: false,
             git_kind: GitKind::default(),
+            untrusted: false,
             follow: false,
             mount_dir: repository.dir().join("../forks/demo"),
             mounted: false,

@@ -10,7 +10,7 @@ use super::{Exit, SUCCESS};
 use crate::client::Client;
 use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{ForkInfo, TreeInfo, TreeWord};
+use crate::ops::protocol::{ForkInfo, RefusedChange, TreeInfo, TreeWord};
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
 use crate::render::failure::FailureBody;
@@ -78,7 +78,33 @@ pub(super) fn note_unrequested_changes(fork: &ForkInfo, connection: &mut Client,
     if let Some(note) = &fork.note {
         output.note(&format!("{name}: {}", one_line(note)));
     }
+    if let [newest, earlier @ ..] = fork.refused.as_slice() {
+        note_refused(name, std::slice::from_ref(newest), output);
+        if !earlier.is_empty() {
+            output.note(&format!(
+                "{name}: {} more refused: `tine status {name}` names them",
+                earlier.len()
+            ));
+        }
+    }
     note_strays(fork, connection, output);
+}
+
+/// Notes changes that the mount of an untrusted fork refused.
+pub(super) fn note_refused(fork: &ForkName, refused: &[RefusedChange], output: &Output) {
+    for change in refused {
+        let path = String::from_utf8_lossy(&change.path.to_bytes()).into_owned();
+        let place = if change.what == path {
+            String::new()
+        } else {
+            format!(" in {}", quoted(&change.path))
+        };
+        output.note(&format!(
+            "{fork}: refused: {}{place} ({})",
+            one_line(&change.what),
+            change.reason
+        ));
+    }
 }
 
 /// Notes dependency trees that differ from the main checkout's, with a remedy.
@@ -184,10 +210,11 @@ fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
     .collect();
     let mut rows = vec![heading];
     rows.extend(forks.iter().map(|fork| {
+        let trust = if fork.untrusted { ", untrusted" } else { "" };
         let state = if fork.mounted {
-            Cell::new("mounted").toned(output, Tone::Good)
+            Cell::new(format!("mounted{trust}")).toned(output, Tone::Good)
         } else {
-            Cell::new("unmounted").toned(output, Tone::Faint)
+            Cell::new(format!("unmounted{trust}")).toned(output, Tone::Faint)
         };
         let mut row = vec![
             Cell::new(fork.name.as_str()).toned(output, Tone::Name),

@@ -3,7 +3,7 @@
 use clap_complete::engine::ArgValueCompleter;
 
 use super::context::Context;
-use super::list::{note_strays, note_trees};
+use super::list::{note_refused, note_strays, note_trees};
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS, completing};
 use crate::change::ChangeKind;
@@ -41,6 +41,7 @@ pub(super) fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
     context
         .output
         .text(&format_status(&fork, &changes, &context.output))?;
+    note_refused(&name, &changes.refused, &context.output);
     note_strays(&fork, &mut connection, &context.output);
     note_trees(&name, changes.trees.iter(), &context.output);
     if let Some(operation) = changes.operation.as_deref().filter(|_| !fork.mounted) {
@@ -75,7 +76,8 @@ fn format_status(fork: &ForkInfo, changes: &Changes, output: &Output) -> String 
         (Some(head), None) => format!("HEAD {}", short_id(head)),
     };
     let mount = if fork.mounted { "" } else { ", not mounted" };
-    let mut text = format!("fork {} {place} ({stand}){mount}\n", fork.name);
+    let trust = if changes.untrusted { ", untrusted" } else { "" };
+    let mut text = format!("fork {} {place} ({stand}){mount}{trust}\n", fork.name);
     for change in &changes.changes {
         text.push_str(&change_text(change, output));
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use crate::guarding::NewFile;
 use crate::layout::{self, Zone};
 use crate::listing::path_of;
 use crate::names::own_place;
@@ -104,6 +105,7 @@ impl GitDirectory {
             .first()
             .cloned()
             .ok_or_else(|| errno(libc::ESTALE))?;
+        self.check_new(state, &path, NewFile::File)?;
         let top = self.lent.get(at.top).ok_or_else(|| errno(libc::ESTALE))?;
         let from = beneath::open(top, path_of(&at.path), Access::Read)?;
         let stat = beneath::stat(&from)?;
@@ -157,6 +159,7 @@ impl GitDirectory {
     /// `EPERM` for what is lent, and errors of the host.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> io::Result<()> {
         let file = self.open_to_change(ino)?;
+        self.check_write(ino, &file, offset, data)?;
         match file.write_all_at(data, offset) {
             // It was opened when its mode did not allow writing.
             Err(error) if error.raw_os_error() == Some(libc::EBADF) => {

@@ -25,9 +25,12 @@
 //! the host, [`GitDirectory::resync`] says what the kernel must forget. What is lent is never
 //! cached.
 //!
-//! No call follows a symlink on the host.
+//! No call follows a symlink on the host. In an untrusted fork, [`guarding`] refuses what would
+//! make git run a program.
 
 mod contents;
+mod guarded;
+pub mod guarding;
 mod layout;
 mod listing;
 mod names;
@@ -48,6 +51,7 @@ use parking_lot::{Mutex, RwLock};
 use tine_attr::{Attr, FileKind, Ino};
 use tine_sys::beneath;
 
+use crate::guarding::Refusals;
 use crate::nodes::State;
 use crate::packed::PackedCache;
 
@@ -96,6 +100,8 @@ pub struct GitDirectory {
     /// Content of `tine/fork`.
     identity: Arc<[u8]>,
     callbacks: RwLock<Callbacks>,
+    /// Refusals, if the fork is not trusted. Immutable.
+    refusals: Option<Arc<Refusals>>,
     state: Mutex<State>,
     packed: Mutex<PackedCache>,
 }
@@ -162,10 +168,23 @@ impl GitDirectory {
             lent,
             identity: identity.into(),
             callbacks: RwLock::default(),
+            refusals: None,
             packed: Mutex::default(),
         };
         directory.adopt_head()?;
         Ok(directory)
+    }
+
+    /// Guards the directory, if there are refusals: the fork is untrusted.
+    #[must_use]
+    pub fn guarded_by(mut self, refusals: Option<Arc<Refusals>>) -> GitDirectory {
+        self.refusals = refusals;
+        self
+    }
+
+    /// Returns the refusals, if the fork is not trusted.
+    pub fn refusals(&self) -> Option<&Arc<Refusals>> {
+        self.refusals.as_ref()
     }
 
     /// Sets what the owner answers.

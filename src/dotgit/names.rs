@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use crate::guarding::NewFile;
 use crate::layout::{
     self, ALIAS, ALIAS_OF_TINE, CHANGED, Lent, PACKED_LOCK, PACKED_REFS, TINE, Zone,
 };
@@ -114,11 +115,15 @@ impl GitDirectory {
         } else if let Some(own) = &own
             && let Some(stat) = nodes::stat_if_there(own, name)?
         {
+            if let Some(found) = self.find_guarded(state, (parent, name), &stat, &path)? {
+                return Ok(found);
+            }
             let mut found = found_own(state, (parent, name), own, &stat, &path)?;
             if stat.kind == FileKind::Directory && !found.keeps_attr {
                 let attr = found.attr.map(|attr| self.attr_in(state, attr.ino));
                 found.attr = attr.transpose()?;
             }
+            found.keeps_name &= !self.is_fleeting(name);
             return Ok(found);
         }
         let lent = layout::lent(&path).filter(|_| !state.hidden.contains(&path));
@@ -133,6 +138,10 @@ impl GitDirectory {
         };
         match self.stat_lent(&lent)? {
             Some(stat) if self.shows_lent(&path, &stat)? => {
+                if self.refusals().is_some() && stat.kind != FileKind::Directory {
+                    // A program can change what the kernel has cached of a hook.
+                    state.take_name(parent, name);
+                }
                 Ok(self.found_lent(state, (parent, name), lent, &stat, &path))
             }
             _ => Ok(LookedUp::MISSING),
@@ -234,7 +243,10 @@ impl GitDirectory {
         let Some(content) = content else {
             return Some(Ok(LookedUp::MISSING));
         };
-        let known = state.known_at(parent, name);
+        // A program can change what the kernel has cached of a node.
+        let known = state
+            .known_at(parent, name)
+            .filter(|_| self.refusals().is_none());
         let same = known.filter(|ino| {
             matches!(state.nodes.get(ino).map(|node| &node.body), Some(Body::Computed { content: known, .. }) if *known == content)
         });
@@ -248,6 +260,7 @@ impl GitDirectory {
                     Body::Computed {
                         content,
                         time: Timestamp::now(),
+                        of: None,
                     },
                 )
             }
@@ -344,7 +357,19 @@ impl GitDirectory {
                     ..nodes::attr_of(ino, &stat)
                 })
             }
-            Body::Computed { content, time } => {
+            Body::Computed {
+                content,
+                of: Some(stat),
+                ..
+            } => Ok(Attr {
+                size: content.len() as u64,
+                ..nodes::attr_of(ino, stat)
+            }),
+            Body::Computed {
+                content,
+                time,
+                of: None,
+            } => {
                 let stat = beneath::stat(&self.own)?;
                 Ok(Attr {
                     kind: FileKind::Regular,
@@ -367,6 +392,7 @@ impl GitDirectory {
         state: &mut State,
         parent: Ino,
         name: &[u8],
+        new: NewFile<'_>,
     ) -> io::Result<(Arc<File>, Vec<u8>)> {
         if name.len() > NAME_MAX {
             return Err(errno(libc::ENAMETOOLONG));
@@ -378,6 +404,7 @@ impl GitDirectory {
         if self.find(state, parent, name)?.attr.is_some() {
             return Err(errno(libc::EEXIST));
         }
+        self.check_new(state, &path, new)?;
         Ok((state.make_own_dir(parent)?, path))
     }
 
@@ -425,7 +452,7 @@ impl GitDirectory {
         rdev: u32,
     ) -> io::Result<LookedUp> {
         let mut state = self.state.lock();
-        let (dir, path) = self.dir_for_new(&mut state, parent, name)?;
+        let (dir, path) = self.dir_for_new(&mut state, parent, name, NewFile::File)?;
         if self.is_outdated(&state, parent, name)? {
             drop(state);
             self.tell(GitChange::Outdated);
@@ -458,7 +485,7 @@ impl GitDirectory {
         mode: u32,
     ) -> io::Result<LookedUp> {
         let mut state = self.state.lock();
-        let (dir, path) = self.dir_for_new(&mut state, parent, name)?;
+        let (dir, path) = self.dir_for_new(&mut state, parent, name, NewFile::Dir)?;
         let setgid = beneath::stat(&dir)?.perm & 0o2000;
         host_dir::make_dir(&dir, name, (mode & 0o7777) as u16 & !caller.umask | setgid)?;
         self.created(&mut state, caller, (parent, name), &dir, &path, None)
@@ -477,7 +504,8 @@ impl GitDirectory {
     ) -> io::Result<LookedUp> {
         let (found, path) = {
             let mut state = self.state.lock();
-            let (dir, path) = self.dir_for_new(&mut state, parent, name)?;
+            let new = NewFile::Symlink(target);
+            let (dir, path) = self.dir_for_new(&mut state, parent, name, new)?;
             host_dir::make_symlink(&dir, name, target)?;
             (
                 self.created(&mut state, caller, (parent, name), &dir, &path, None)?,
@@ -495,7 +523,7 @@ impl GitDirectory {
     pub fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> io::Result<LookedUp> {
         let mut state = self.state.lock();
         let (dir, name) = own_place(&state, ino)?.ok_or_else(|| errno(libc::EXDEV))?;
-        let (to, path) = self.dir_for_new(&mut state, new_parent, new_name)?;
+        let (to, path) = self.dir_for_new(&mut state, new_parent, new_name, NewFile::Link)?;
         host_dir::link((&dir, &name), (&to, new_name))?;
         self.show_again(&mut state, &path)?;
         let found = self.find(&mut state, new_parent, new_name)?;
@@ -524,7 +552,7 @@ impl GitDirectory {
             }
             if path == PACKED_REFS {
                 self.remove_packed(&mut state)?;
-            } else if let (Some(dir), Body::Own { .. }) =
+            } else if let (Some(dir), Body::Own { .. } | Body::Computed { of: Some(_), .. }) =
                 (state.own_dir(parent)?, &state.node(attr.ino)?.body)
             {
                 self.pin(&mut state, attr.ino)?;
@@ -617,11 +645,19 @@ impl GitDirectory {
                 Body::Dir { own: Some(_) } if self.is_own_only(&path)? => {}
                 _ => return Err(errno(libc::EXDEV)),
             }
+            let as_copy = self.check_rename(&mut state, (&path, &new_path), moved.kind, flags)?;
             let target = self.find(&mut state, new_parent, new_name)?.attr;
             if target.is_some() && flags & libc::RENAME_NOREPLACE != 0 {
                 return Err(errno(libc::EEXIST));
             }
-            if new_path == PACKED_REFS {
+            if let Some(content) = as_copy {
+                let to = state.make_own_dir(new_parent)?;
+                self.put_copy((&dir, name), (&to, new_name), &content)?;
+                self.pin(&mut state, moved.ino)?;
+                beneath_remove(&dir, name, false)?;
+                state.take_name(parent, name);
+                state.take_name(new_parent, new_name);
+            } else if new_path == PACKED_REFS {
                 self.take_packed(&mut state, &dir, name)?;
                 state.take_name(parent, name);
                 state.take_name(new_parent, new_name);

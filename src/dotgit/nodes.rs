@@ -82,7 +82,12 @@ pub(crate) enum Body {
         at: Lent,
     },
     /// A computed file, immutable.
-    Computed { content: Arc<[u8]>, time: Timestamp },
+    Computed {
+        content: Arc<[u8]>,
+        time: Timestamp,
+        /// File that it is a copy of, if any.
+        of: Option<HostStat>,
+    },
     /// A symlink to a directory of objects of the host. It has no name and is never dropped.
     Link { target: Arc<[u8]> },
 }
@@ -289,6 +294,18 @@ impl State {
         };
         self.nodes.insert(ino, node);
         self.by_name.insert(entry, ino);
+        ino
+    }
+
+    /// Enters a node without a name.
+    pub(crate) fn enter_nameless(&mut self, body: Body) -> Ino {
+        let ino = self.allocate();
+        let node = Node {
+            body,
+            lookups: 0,
+            names: Vec::new(),
+        };
+        self.nodes.insert(ino, node);
         ino
     }
 

@@ -127,6 +127,7 @@ impl GitDirectory {
                     Body::Computed {
                         content: content.into(),
                         time: Timestamp::now(),
+                        of: None,
                     },
                 );
                 self.packed.lock().merged = Some((key.0, key.1, key.2, ino));

@@ -11,6 +11,7 @@
 mod attributes;
 mod contents;
 mod dot_git;
+mod guarding;
 mod names;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -112,6 +113,8 @@ pub(super) struct Operations {
     git_dir: Option<Arc<GitDirectory>>,
     /// Files that the daemon reaches.
     host_view: HostView,
+    /// Nodes that matter in an untrusted fork. Internally synchronised.
+    guarded: guarding::GuardedNodes,
 }
 
 impl Operations {
@@ -132,6 +135,7 @@ impl Operations {
             overlay: shows_texts.then(Overlay::default),
             git_dir,
             host_view: HostView::of_daemon(),
+            guarded: guarding::GuardedNodes::default(),
         }
     }
 

@@ -64,6 +64,16 @@ impl Operation for Convert {
         if record.git_kind == kind {
             return Ok(converted(false));
         }
+        if record.untrusted && kind == GitKind::Linked {
+            return Err(Failure::new(
+                ErrorCode::Usage,
+                format!("{name} is untrusted and cannot be a linked worktree"),
+            )
+            .cause("git would use the main repository's configuration there, and change it")
+            .hint(format!(
+                "`tine new NAME --from refs/tine/{name}/git/HEAD --git linked` makes a fork of what it committed"
+            )));
+        }
         let fork = guard.open()?;
         if let Some(operation) = fork.worktree.operation_in_progress() {
             return Err(ChangeError::OperationInProgress(operation).into());

@@ -20,8 +20,8 @@ use tine_fuse::UnmountMode;
 use tine_git::Repository;
 use tine_path::text::optional_host_path;
 use tine_store::{
-    ForkName, ForkOptions, ForkState, GitKind, MountProfile, MountRequest, MountSettings,
-    ParentOptions, SnapshotEvery, StoreError, Traces, UnmountPolicy, VisiblePath,
+    ForkName, ForkOptions, ForkRecord, ForkState, GitKind, MountProfile, MountRequest,
+    MountSettings, ParentOptions, SnapshotEvery, StoreError, Traces, UnmountPolicy, VisiblePath,
 };
 use tine_store::{LeaseKey, own_branch};
 use tine_sys::file::is_same_file;
@@ -170,6 +170,14 @@ pub struct NewOptions {
     #[schemars(skip)]
     #[serde(default)]
     pub git: Option<GitKind>,
+
+    /// Do not trust what runs in the fork: nothing can be written there that makes git run a
+    /// program. It is a repository of its own [default: as the fork that it begins as, or what
+    /// tine.untrusted says]
+    #[arg(long)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub untrusted: bool,
 
     /// Where to mount; an empty or missing directory [default: <repository>.forks/NAME]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -387,13 +395,14 @@ pub(crate) fn make(
     })?;
     let branch_existed = repository.branch(&branch)?.is_some();
     // Inherited build output contains the path at which the parent was seen.
-    let (at_origin, kind_of_parent) = match &parent {
-        Some(parent) => {
-            let record = daemon.store.record(&parent.name)?;
-            (record.settings.at_origin, Some(record.git_kind))
-        }
-        None => (None, None),
+    let of_parent = match &parent {
+        Some(parent) => Some(daemon.store.record(&parent.name)?),
+        None => None,
     };
+    let at_origin = of_parent
+        .as_ref()
+        .and_then(|record| record.settings.at_origin);
+    let (git_kind, untrusted) = kind_and_trust(&repository, &request.options, of_parent.as_ref())?;
     let settings = MountSettings {
         at_origin,
         ..MountSettings::default()
@@ -407,10 +416,8 @@ pub(crate) fn make(
         state: take_up.clone(),
         branch: asked_branch,
         detached: request.detached,
-        git_kind: match request.options.git.or(kind_of_parent) {
-            Some(kind) => kind,
-            None => place::git_kind(&repository)?,
-        },
+        git_kind,
+        untrusted,
         follow: request.options.follow,
         mount_dir: dir.clone(),
         // If the daemon dies before the mount, the next daemon mounts it.
@@ -473,6 +480,37 @@ pub(crate) fn make(
             Err(failure)
         }
     }
+}
+
+/// Decides the kind of git directory, and the trust.
+///
+/// An untrusted fork is a repository of its own: a linked worktree uses the main repository's
+/// configuration and hooks.
+fn kind_and_trust(
+    repository: &Repository,
+    options: &NewOptions,
+    parent: Option<&ForkRecord>,
+) -> Result<(GitKind, bool), Failure> {
+    let untrusted = options.untrusted
+        || parent.is_some_and(|record| record.untrusted)
+        || repository.config_bool("tine.untrusted") == Some(true);
+    let kind = match (options.git, untrusted) {
+        (Some(GitKind::Linked), true) => {
+            return Err(Failure::new(
+                ErrorCode::Usage,
+                "an untrusted fork cannot be a linked worktree",
+            )
+            .cause("git would use the main repository's configuration there, and change it")
+            .hint("leave out `--git linked`"));
+        }
+        (_, true) => GitKind::Own,
+        (Some(kind), false) => kind,
+        (None, false) => match parent {
+            Some(record) => record.git_kind,
+            None => place::git_kind(repository)?,
+        },
+    };
+    Ok((kind, untrusted))
 }
 
 /// Parses `fork` or `fork@snapshot`.

@@ -35,9 +35,9 @@ pub use self::files::{
     Removed, TakenBackLine, TimeLine, WrittenLine,
 };
 pub use self::forks::{
-    CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, RestoreMethod,
-    RestoreOutcome, Restored, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray,
-    TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction, Unmounted,
+    CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, RefusedChange,
+    RestoreMethod, RestoreOutcome, Restored, SnapshotDeleted, SnapshotInfo, SnapshotPolicy,
+    Snapshots, Stray, TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction, Unmounted,
 };
 pub use self::handoff::{HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
 pub use self::merging::{

@@ -2,13 +2,15 @@
 
 use super::failure::Failure;
 use super::protocol::{
-    AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo, TreeInfo, TreeWord,
+    AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, RefusedChange, SnapshotInfo, TreeInfo,
+    TreeWord,
 };
 use super::state::slots::{Daemon, Slot};
 use super::state::strays::{self, UnreportedStrays};
 use super::state::taking;
 use tine_change::fork_point::fork_point;
 use tine_change::{Change, Side};
+use tine_dotgit::guarding::RefusedWrite;
 use tine_git::{CommitInfo, ObjectId};
 use tine_store::{ForkName, ForkRecord, SnapshotRecord};
 use tine_store::{TreeState, disk_usage};
@@ -59,6 +61,8 @@ pub(crate) fn fork_info(
         } else {
             strays::strays_at(&record.mount_dir)
         },
+        untrusted: record.untrusted,
+        refused: refused(slot),
         note: slot.note().or_else(|| taking::note(slot)),
         carry: record.carry.as_ref().map(|carry| {
             Box::new(CarryInfo {
@@ -70,6 +74,17 @@ pub(crate) fn fork_info(
             })
         }),
     })
+}
+
+/// Describes the changes that a fork's mount refused.
+pub(crate) fn refused(slot: &Slot) -> Vec<RefusedChange> {
+    let refused = slot.refused().into_iter();
+    let line = |refused: RefusedWrite| RefusedChange {
+        path: refused.path.as_slice().into(),
+        what: refused.what,
+        reason: refused.reason.to_owned(),
+    };
+    refused.map(line).collect()
 }
 
 /// Describes the dependency trees that a fork carries.

@@ -51,11 +51,14 @@ impl Operation for Status {
             None
         };
         let head = repository.head_of(fork.worktree.git_dir())?;
-        let carry = guard.record()?.carry;
+        let record = guard.record()?;
+        let carry = record.carry;
         Ok(Changes {
             trouble: slot
                 .trouble()
                 .or_else(|| UnreportedStrays::of(&daemon.store, name).failed),
+            untrusted: record.untrusted,
+            refused: report::refused(&slot),
             operation: fork.worktree.operation_in_progress().map(str::to_owned),
             fork: name.clone(),
             branch: head.short_branch().map(str::to_owned),

@@ -40,6 +40,10 @@ pub struct ForkOptions {
     pub detached: bool,
     /// Kind of the git directory.
     pub git_kind: GitKind,
+    /// True if programs in the fork are not trusted.
+    ///
+    /// Only for a fork with a git directory of its own.
+    pub untrusted: bool,
     /// True if an existing branch follows the fork's.
     ///
     /// Only for a fork with a git directory of its own.
@@ -179,6 +183,7 @@ impl Store {
             advancing: None,
             restoring: None,
             git_kind: options.git_kind,
+            untrusted: options.untrusted,
             worktree_id: worktree.id().unwrap_or_default().to_owned(),
             followed_branch: start.followed(options),
             on_unmount: options.on_unmount.clone(),

@@ -508,6 +508,12 @@ pub struct ForkRecord {
     /// Forks of earlier versions are linked worktrees.
     #[serde(rename = "git", default, skip_serializing_if = "GitKind::is_linked")]
     pub git_kind: GitKind,
+    /// True if programs in the fork are not trusted.
+    ///
+    /// What would make git run a program cannot be written there. Never taken back: a program may
+    /// have left something.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untrusted: bool,
     /// Name of a linked worktree's directory in `worktrees/` of the common directory.
     ///
     /// Empty for a fork with a git directory of its own.

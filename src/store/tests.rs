@@ -32,6 +32,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         branch: None,
         detached: false,
         git_kind: GitKind::default(),
+        untrusted: false,
         follow: false,
         mount_dir: repository.dir().join("../forks").join(fork),
         mounted: false,

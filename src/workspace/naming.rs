@@ -44,6 +44,36 @@ impl Workspace {
         Some((state.base.base.hasher().ino(&parent), name))
     }
 
+    /// Returns the path of a directory.
+    ///
+    /// `None` if no name leads to it.
+    /// Takes time proportional to the entries of the directories above it.
+    pub fn path_of_dir(&self, dir: Ino) -> Option<RepoPath> {
+        let known = self.dir_path(&self.read_state(), dir);
+        // No layer has the name of a carried directory.
+        known.or_else(|| self.listed_path_of_dir(dir))
+    }
+
+    /// Finds the path of a directory by listings.
+    fn listed_path_of_dir(&self, dir: Ino) -> Option<RepoPath> {
+        let mut above = vec![dir];
+        let mut at = dir;
+        while at != Ino::ROOT {
+            at = self.number_of_parent(at).ok()?;
+            above.push(at);
+            if above.len() > DEPTH_MAX {
+                return None;
+            }
+        }
+        let mut path = RepoPath::root();
+        for ino in above.into_iter().rev().skip(1) {
+            let entries = self.list_path(&path).ok()?;
+            let (name, _, _) = entries.into_iter().find(|(_, _, number)| *number == ino)?;
+            path.push(&name);
+        }
+        Some(path)
+    }
+
     fn dir_path(&self, state: &ViewState, dir: Ino) -> Option<RepoPath> {
         let mut names = Vec::new();
         let mut at = dir;

@@ -280,6 +280,7 @@ impl<'r> Family<'r> {
             branch: None,
             detached: false,
             git_kind: Default::default(),
+            untrusted: false,
             follow: false,
             mount_dir: self.repo.root().join("repo.forks").join(name.as_str()),
             mounted: false,

@@ -74,6 +74,7 @@ impl TestFork {
             branch: None,
             detached: false,
             git_kind: GitKind::default(),
+            untrusted: false,
             follow: false,
             mount_dir: mount_dir.clone(),
             mounted: false,

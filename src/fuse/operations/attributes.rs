@@ -52,6 +52,16 @@ impl Operations {
         ino: Ino,
         set: &SetAttr,
     ) -> Answer<(Attr, Duration)> {
+        if set.size == Some(0)
+            && self.is_git_file(ino)
+            && let Some(git) = self.git_node(ino)
+        {
+            // It changes when the new content is written.
+            return self.in_git(Operation::SetAttr, ino, || {
+                let (attr, _) = git.getattr(ino)?;
+                Ok((Attr { size: 0, ..attr }, Duration::ZERO))
+            });
+        }
         if let Some(git) = self.git_node(ino) {
             // A change that is replayed is there already.
             let is_replayed = self.replay.replayed_by(caller).is_some();

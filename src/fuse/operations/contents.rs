@@ -96,6 +96,12 @@ impl Operations {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
+        if self.is_git_file(ino) {
+            return self.call(Operation::Write, ino, |workspace| {
+                self.write_git_file(workspace, caller, ino, (offset, data))?;
+                u32::try_from(data.len()).map_err(|_| Errno::EINVAL.into())
+            });
+        }
         if let Some(git) = self.git_node(ino) {
             return self.in_git(Operation::Write, ino, || {
                 git.write(ino, offset, data)?;
@@ -103,6 +109,7 @@ impl Operations {
             });
         }
         let answer = self.call(Operation::Write, ino, |workspace| {
+            self.check_write(workspace, ino, offset, data)?;
             workspace.write(ino, offset, data, kill_privileges.then_some(caller))?;
             u32::try_from(data.len()).map_err(|_| Errno::EINVAL.into())
         });

@@ -11,14 +11,16 @@ use crate::errno::Errno;
 use crate::priming::PrimingFile;
 use crate::replay::{Act, Former};
 use tine_attr::{Attr, Ino};
+use tine_dotgit::guarding::NewFile;
 use tine_git::nonblocking;
 use tine_path::DOT_GIT;
 use tine_workspace::Caller;
 
 impl Operations {
     /// Returns the entry for a name that a request created.
-    fn created(&self, name: &[u8], attr: Attr) -> Entry {
+    fn created(&self, parent: Ino, name: &[u8], attr: Attr) -> Entry {
         let entry = self.with_generation(Some(attr).into());
+        let entry = self.note_guarded(parent, name, entry);
         match &self.overlay {
             Some(overlay) => overlay.created(&self.workspace, name, entry),
             None => entry,
@@ -64,7 +66,7 @@ impl Operations {
     fn current_entry(&self, parent: Ino, name: &[u8]) -> Result<Entry, Refusal> {
         let (attr, is_carried) = self.workspace.try_lookup(parent, name)?;
         let entry = Entry::new(attr.map(|attr| self.with_time(attr)), is_carried);
-        let mut entry = self.with_generation(entry);
+        let mut entry = self.note_guarded(parent, name, self.with_generation(entry));
         if self.overlay.is_some() && self.workspace.is_name_shown(name) {
             entry.name_ttl = Duration::ZERO;
         }
@@ -110,8 +112,12 @@ impl Operations {
             if let Some(number) = by_number {
                 return Ok(self.with_generation(Some(workspace.lookup_number(number)?).into()));
             }
+            if let Some(entry) = self.lookup_guarded(workspace, parent, name)? {
+                return Ok(entry);
+            }
             let (attr, is_carried) = workspace.try_lookup(parent, name)?;
             let entry = self.with_generation(Entry::new(attr, is_carried));
+            let entry = self.note_guarded(parent, name, entry);
             Ok(match &self.overlay {
                 Some(overlay) => overlay.resolve(workspace, caller, (parent, name), entry),
                 None => entry,
@@ -126,6 +132,7 @@ impl Operations {
         }
         if let Some(git) = self.git_node(ino) {
             self.count(Operation::Forget);
+            self.forget_copy(ino);
             return git.forget(ino, lookups);
         }
         let _ = self.call(Operation::Forget, ino, |workspace| {
@@ -136,6 +143,7 @@ impl Operations {
             }
             self.generations
                 .note_forgotten(ino, || workspace.is_remembered(ino));
+            self.forget_guarded(workspace, ino);
             Ok(())
         });
     }
@@ -169,7 +177,9 @@ impl Operations {
             return answer;
         }
         self.call(Operation::MkNod, parent, |workspace| {
-            Ok(self.created(name, workspace.mknod(caller, parent, name, mode, rdev)?))
+            self.check_new(workspace, caller, (parent, name), NewFile::File)?;
+            let made = workspace.mknod(caller, parent, name, mode, rdev)?;
+            Ok(self.created(parent, name, made))
         })
     }
 
@@ -191,7 +201,9 @@ impl Operations {
             return answer;
         }
         self.call(Operation::MkDir, parent, |workspace| {
-            Ok(self.created(name, workspace.mkdir(caller, parent, name, mode)?))
+            self.check_new(workspace, caller, (parent, name), NewFile::Dir)?;
+            let made = workspace.mkdir(caller, parent, name, mode)?;
+            Ok(self.created(parent, name, made))
         })
     }
 
@@ -252,7 +264,9 @@ impl Operations {
             return answer;
         }
         self.call(Operation::Symlink, parent, |workspace| {
-            Ok(self.created(name, workspace.symlink(caller, parent, name, target)?))
+            self.check_new(workspace, caller, (parent, name), NewFile::Symlink(target))?;
+            let made = workspace.symlink(caller, parent, name, target)?;
+            Ok(self.created(parent, name, made))
         })
     }
 
@@ -282,6 +296,10 @@ impl Operations {
             let mode = convert::rename_mode(flags)?;
             if let Some(overlay) = &self.overlay {
                 overlay.check_rename(workspace, caller, [name, new_name])?;
+            }
+            let (from, to) = ((parent, name), (new_parent, new_name));
+            if self.rename_guarded(workspace, caller, from, to, mode)? {
+                return Ok(());
             }
             let renamed = self.change_names(&[(parent, name), (new_parent, new_name)], || {
                 Ok(workspace.rename(caller, parent, name, new_parent, new_name, mode)?)
@@ -317,10 +335,9 @@ impl Operations {
         self.refuse_git_root(new_parent, new_name, Errno::EEXIST)?;
         self.call(Operation::Link, ino, |workspace| {
             let file = self.file(ino)?;
-            Ok(self.created(
-                new_name,
-                workspace.link(caller, file, new_parent, new_name)?,
-            ))
+            self.check_new(workspace, caller, (new_parent, new_name), NewFile::Link)?;
+            let linked = workspace.link(caller, file, new_parent, new_name)?;
+            Ok(self.created(new_parent, new_name, linked))
         })
     }
 
@@ -421,8 +438,10 @@ impl Operations {
                     cookie: entry.cookie,
                     is_carried: entry.is_carried,
                     generation: self.generations.of(entry.ino),
-                    is_shown: shown.iter().any(|name| *name == entry.name.as_bytes()),
+                    is_shown: shown.iter().any(|name| *name == entry.name.as_bytes())
+                        || self.is_fleeting(ino, entry.name.as_bytes()),
                 };
+                self.note_node(listed.name, listed.ino, listed.kind);
                 is_full = !add(listed, &self.with_time(attr));
                 !is_full
             })?;

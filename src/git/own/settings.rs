@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 pub mod pattern;
+pub mod refused;
 mod rules;
 pub mod text;
 
@@ -21,24 +22,34 @@ use crate::{GitError, Repository, program};
 /// Path of the shared settings in the fork's own git directory.
 pub const SHARED_PATH: &str = "tine/config";
 
+/// Key of the directory of hooks.
+const HOOKS_KEY: &[u8] = b"core.hookspath";
+
 /// Key of the line that includes them.
 const INCLUDE_KEY: &[u8] = b"include.path";
 
 /// Returns the main repository's configuration as a fork may see it.
 ///
 /// The text is that of a configuration file, with all included files resolved and no credentials.
-/// Conditional includes are those that hold in the main checkout. A setting that cannot be written
+/// Conditional includes are those that hold in the main checkout. An untrusted fork gets the main
+/// checkout's hooks and not its own. A setting that cannot be written
 /// is left out and logged. Blocks while git reads the files.
 ///
 /// # Errors
 /// [`GitError::GitFailed`] if git cannot read the configuration, [`GitError::GitMissing`] if git
 /// cannot be run.
-pub fn shared_settings(repository: &Repository) -> Result<Vec<u8>, GitError> {
+pub fn shared_settings(repository: &Repository, untrusted: bool) -> Result<Vec<u8>, GitError> {
     let mut text = b"# Settings of the main repository. tine writes this file.\n".to_vec();
     for setting in main_settings(repository)? {
-        let Some(setting) = as_shared(setting).filter(|setting| !is_copied(setting)) else {
+        let Some(mut setting) = as_shared(setting).filter(|setting| !is_copied(setting)) else {
             continue;
         };
+        if untrusted && setting.key.eq_ignore_ascii_case(HOOKS_KEY) {
+            let Some(dir) = hooks_in_main(repository, setting.value.as_deref()) else {
+                continue;
+            };
+            setting.value = Some(dir);
+        }
         if !append(&mut text, &setting) {
             let key = String::from_utf8_lossy(&setting.key);
             log::warn!("the setting {key:?} is left out in forks: no file can hold it");
@@ -74,6 +85,23 @@ fn is_relative(url: &[u8]) -> bool {
 fn is_copied(setting: &Setting) -> bool {
     let key = KeyParts::of(&setting.key);
     COPIED.iter().any(|pattern| pattern.matches(&key))
+}
+
+/// Returns the main checkout's directory of hooks, for an untrusted fork.
+///
+/// A relative path would lead to files that programs in the fork may have changed.
+fn hooks_in_main(repository: &Repository, value: Option<&[u8]>) -> Option<Vec<u8>> {
+    let value = value?;
+    if value.starts_with(b"/") || value.starts_with(b"~") || value.starts_with(b"%(prefix)") {
+        return Some(value.to_vec());
+    }
+    let checkout = repository.main_checkout()?;
+    Some(
+        checkout
+            .join(OsStr::from_bytes(value))
+            .into_os_string()
+            .into_vec(),
+    )
 }
 
 /// Returns a setting as a fork may see it.

@@ -122,6 +122,14 @@ pub struct ForkInfo {
     #[schemars(skip)]
     #[serde(default)]
     pub lying: Vec<PathText>,
+    /// True if programs in the fork are not trusted.
+    #[schemars(skip)]
+    #[serde(default)]
+    pub untrusted: bool,
+    /// Changes that the fork's mount refused since the daemon started, the newest first.
+    #[schemars(skip)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedChange>,
     /// Note about automatic work on the fork since the daemon started.
     #[schemars(skip)]
     #[serde(default)]
@@ -130,6 +138,17 @@ pub struct ForkInfo {
     #[schemars(skip)]
     #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
     pub agent_texts: AgentTexts,
+}
+
+/// Change that would have made git run a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedChange {
+    /// File, from the fork's root.
+    pub path: PathText,
+    /// Setting, or the file itself.
+    pub what: String,
+    /// Reason, as a clause.
+    pub reason: String,
 }
 
 /// File that a program wrote to an unmounted mount place.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentTexts, TreeInfo};
+use super::{AgentTexts, RefusedChange, TreeInfo};
 use crate::failure::Failure;
 use tine_change::ChangeKind;
 use tine_path::text::PathText;
@@ -16,6 +16,14 @@ pub struct Changes {
     #[schemars(skip)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Failure>,
+    /// True if programs in the fork are not trusted.
+    #[schemars(skip)]
+    #[serde(default)]
+    pub untrusted: bool,
+    /// Changes that the fork's mount refused since the daemon started, the newest first.
+    #[schemars(skip)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedChange>,
     /// git operation in progress in the fork, such as `merge`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,

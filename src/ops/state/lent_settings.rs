@@ -25,8 +25,8 @@ struct Known {
     settings: Option<Vec<u8>>,
 }
 
-/// Returns the function that lends the settings of `repository`.
-pub(crate) fn lender(repository: &Repository) -> SharedSettings {
+/// Returns the function that lends the settings of `repository` to a fork.
+pub(crate) fn lender(repository: &Repository, untrusted: bool) -> SharedSettings {
     let repository = repository.clone();
     let known: Mutex<Option<Known>> = Mutex::new(None);
     Arc::new(move || {
@@ -39,7 +39,7 @@ pub(crate) fn lender(repository: &Repository) -> SharedSettings {
         {
             return known.settings.clone();
         }
-        let settings = shared_settings(&repository);
+        let settings = shared_settings(&repository, untrusted);
         let settings = settings
             .inspect_err(|error| log::warn!("the settings that forks see: {error}"))
             .ok();

@@ -256,6 +256,7 @@ mod tests {
                 branch: None,
                 detached: false,
                 git_kind: GitKind::default(),
+                untrusted: false,
                 follow: false,
                 mount_dir: root.join("one"),
                 mounted: false,

@@ -28,6 +28,7 @@ use super::taking::{self, TakeOver, TakeOverState};
 use crate::failure::{ErrorCode, Failure};
 use tine_attr::Timestamp;
 use tine_dotgit::GitDirectory;
+use tine_dotgit::guarding::{Refusals, RefusedWrite};
 use tine_fuse::{FuseMount, Traffic, Transport};
 use tine_git::{ObjectId, Repository};
 use tine_store::{Fork, ForkName, MountSettings, Store};
@@ -101,6 +102,8 @@ struct State {
     /// Open fork, while it is mounted.
     fork: Option<Arc<Fork>>,
     mounted: Option<Mounted>,
+    /// Refusals of the last mount, if the fork is untrusted.
+    refusals: Option<Arc<Refusals>>,
     settled: Settled,
     /// Branch that was last written to the record, as a short name.
     branch: Option<String>,
@@ -436,6 +439,12 @@ impl Slot {
             let steps = directory.resync(|outdated| mount.invalidate(outdated));
             mount.tell_watchers(steps);
         }
+    }
+
+    /// Returns the changes that the fork's mount refused, the newest first.
+    pub fn refused(&self) -> Vec<RefusedWrite> {
+        let refusals = self.state.lock().refusals.clone();
+        refusals.map_or_else(Vec::new, |refusals| refusals.refused())
     }
 
     /// Returns the settings of the fork's present mount.

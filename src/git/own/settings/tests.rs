@@ -92,7 +92,7 @@ fn a_fork_sees_the_settings_but_no_secrets() {
         .unwrap();
         test.open()
     };
-    let shared = shared_settings(&repository).unwrap();
+    let shared = shared_settings(&repository, false).unwrap();
     let text = String::from_utf8(shared.clone()).unwrap();
     assert!(!text.contains("secret"), "{text}");
     let expected = [
@@ -147,7 +147,7 @@ fn included_files_and_the_checkout_s_own_settings_are_resolved() {
     test.git(&["config", "includeIf.gitdir:/nonexistent/.path", "no"]);
     test.git(&["config", "extensions.worktreeConfig", "true"]);
     test.git(&["config", "--worktree", "user.email", "checkout@example.org"]);
-    let shared = listed_by_git(&test, &shared_settings(&test.open()).unwrap());
+    let shared = listed_by_git(&test, &shared_settings(&test.open(), false).unwrap());
     assert_eq!(
         shared,
         [
@@ -177,7 +177,7 @@ fn a_strange_key_hides_no_other() {
             value: Some(b"\xfe".to_vec()),
         },
     ];
-    let shared = shared_settings(&repository).unwrap();
+    let shared = shared_settings(&repository, false).unwrap();
     assert_eq!(listed_by_git(&test, &shared), expected);
 }
 
@@ -268,7 +268,7 @@ proptest! {
         let (copied_too, expected): (Vec<Setting>, Vec<Setting>) =
             expected.into_iter().partition(is_copied);
         prop_assert_eq!(keys(&copied), keys(&copied_too));
-        let shared = shared_settings(&test.open()).unwrap();
+        let shared = shared_settings(&test.open(), false).unwrap();
         prop_assert_eq!(listed_by_git(&test, &shared), expected.clone());
         prop_assert_eq!(parse(&shared), (expected, true));
     }

@@ -12,6 +12,7 @@ use super::super::{lent_settings, place, room, strays, taking};
 use crate::failure::{ErrorCode, Failure};
 use crate::{monitor, policy};
 use tine_change::{CommitOutcome, SettleOutcome, branches, fork_point};
+use tine_dotgit::guarding::Refusals;
 use tine_dotgit::{Callbacks, GitDirectory};
 use tine_fuse::{FuseMount, MountError, MountOptions, UnmountMode};
 use tine_git::own::alternates_of;
@@ -72,22 +73,29 @@ impl ForkGuard<'_> {
     /// Opens the fork's own git directory for a mount.
     ///
     /// `None` for a linked worktree.
-    fn open_git_dir(&self, fork: &Arc<Fork>) -> Result<Option<Arc<GitDirectory>>, Failure> {
+    fn open_git_dir(
+        &self,
+        fork: &Arc<Fork>,
+        dir: &Path,
+    ) -> Result<Option<Arc<GitDirectory>>, Failure> {
         if !fork.worktree.is_own() {
             return Ok(None);
         }
+        let untrusted = self.record()?.untrusted;
+        let refusals = untrusted.then(|| self.refusals(dir));
         let repository = &self.daemon.repository;
         let (git_dir, main) = (fork.worktree.git_dir(), repository.common_dir());
         let borrowed = alternates_of(&main.join("objects"));
         let directory = GitDirectory::open(git_dir, main, &borrowed, self.name().as_str())
-            .map_err(|error| Failure::io("open", git_dir, &error))?;
+            .map_err(|error| Failure::io("open", git_dir, &error))?
+            .guarded_by(refusals);
         let (daemon, slot) = (Arc::downgrade(self.daemon), Arc::downgrade(self.slot));
         let workspace = fork.workspace.clone();
         directory.set_callbacks(Callbacks {
             changed: Some(Arc::new(move |token| {
                 monitor::answer(&workspace, std::str::from_utf8(token).ok()?)
             })),
-            settings: Some(lent_settings::lender(repository)),
+            settings: Some(lent_settings::lender(repository, untrusted)),
             observer: Some(Arc::new(move |change| {
                 if let (Some(daemon), Some(slot)) = (daemon.upgrade(), slot.upgrade()) {
                     taking::changed(&daemon, &slot, change);
@@ -95,6 +103,22 @@ impl ForkGuard<'_> {
             })),
         });
         Ok(Some(Arc::new(directory)))
+    }
+
+    /// Returns the refusals of an untrusted fork for a mount at `dir`.
+    ///
+    /// They are those of the last mount if the place is the same.
+    fn refusals(&self, dir: &Path) -> Arc<Refusals> {
+        let mut state = self.slot.state.lock();
+        let known = state.refusals.take();
+        let refusals = known
+            .filter(|known| known.mount_dir() == dir)
+            .unwrap_or_else(|| {
+                let name = self.name().as_str();
+                Arc::new(Refusals::new(name, dir.to_owned()))
+            });
+        state.refusals = Some(refusals.clone());
+        refusals
     }
 
     /// Returns the fork's name.
@@ -365,7 +389,7 @@ impl ForkGuard<'_> {
             self.slot.clone(),
             ending.clone(),
         );
-        let git_dir = self.open_git_dir(&fork)?;
+        let git_dir = self.open_git_dir(&fork, dir)?;
         let mount = FuseMount::start(fork.workspace.clone(), git_dir.clone(), &options, ended)?;
         log::info!("{} is mounted at {}", self.name(), dir.display());
         strays::import_strays(&self.daemon.store, self.name(), &fork, &mount);
