@@ -563,7 +563,7 @@ impl<T: GuardedTree> NameChecks<'_, T> {
         self.is_git_dir || parts.any(|part| part == b".git")
     }
 
-    fn from_root(&self, path: &[u8]) -> Vec<u8> {
+    fn path_from_root(&self, path: &[u8]) -> Vec<u8> {
         if self.is_git_dir {
             join(b".git", path)
         } else {
@@ -583,7 +583,7 @@ impl<T: GuardedTree> NameChecks<'_, T> {
     }
 
     fn named(&self, path: &[u8], reason: &'static str) -> RefusedWrite {
-        let path = self.from_root(path);
+        let path = self.path_from_root(path);
         RefusedWrite {
             what: String::from_utf8_lossy(&path).into_owned(),
             path,
@@ -593,7 +593,7 @@ impl<T: GuardedTree> NameChecks<'_, T> {
 
     fn setting(&self, path: &[u8], found: FoundRefused) -> RefusedWrite {
         RefusedWrite {
-            path: self.from_root(path),
+            path: self.path_from_root(path),
             what: found.what,
             reason: found.reason,
         }

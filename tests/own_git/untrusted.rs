@@ -137,11 +137,11 @@ fn each_refused_setting_is_refused_by_each_way_to_write_it() {
             let lock = dir.join(format!("{place}.lock"));
             fs::write(&lock, &evil).unwrap();
             assert_refused(fs::rename(&lock, &file));
-            assert_refused(fs::hard_link(&lock, &file).or_else(|error| {
+            assert_refused(fs::hard_link(&lock, &file).map_err(|error| {
                 match error.kind() {
                     // It is there.
-                    ErrorKind::AlreadyExists => Err(std::io::Error::from_raw_os_error(libc::EPERM)),
-                    _ => Err(error),
+                    ErrorKind::AlreadyExists => std::io::Error::from_raw_os_error(libc::EPERM),
+                    _ => error,
                 }
             }));
             fs::remove_file(&lock).unwrap();

@@ -267,11 +267,11 @@ impl Model {
             .filter(|change| change.place == MAIN)
             .flat_map(|change| change.refs.keys())
             .collect();
-        for place in 0..FORKS.len() {
+        for (place, fork) in FORKS.iter().enumerate() {
             let name = branch_of(place);
             let now = found.get(&name);
             if now == main.get(&name) {
-                let recorded = found.get(&format!("refs/tine/{}/git-branch", FORKS[place]));
+                let recorded = found.get(&format!("refs/tine/{fork}/git-branch"));
                 let fork = self.forks[place].own.get(&name).cloned().flatten();
                 let is_followed = recorded.is_some() && recorded == now;
                 let is_taken = self.main_head == name
