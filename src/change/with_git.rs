@@ -21,7 +21,7 @@ use tine_store::{Fork, ForkName, Restoring, SnapshotReason, SnapshotRecord, Stor
 use tine_sys::pause;
 use tine_workspace::{Actor, Caller, FileChange, GitSwitch, OperationKind};
 
-/// Restores a fork to a snapshot of it, with HEAD, refs and index of then.
+/// Restores a fork to its snapshot, with HEAD, refs and index.
 ///
 /// Returns the snapshot of the state before, and the commit of HEAD after. Takes git's lock of the
 /// index, and blocks on the disk.

@@ -16,7 +16,7 @@ Examples:
   tine restore fix-parser tried-regex
   tine restore fix-parser pristine                to its fork point
   tine restore fix-parser HEAD~2 --path src       one directory, as a commit has it
-  tine restore fix-parser tried-regex --with-git  HEAD, branches, tags and index as well
+  tine restore fix-parser tried-regex --with-git
   tine restore fix-parser before-restore-1        take that back again")]
 pub(super) struct Restore {
     #[command(flatten)]

@@ -597,7 +597,7 @@ impl GitDirectory {
         Ok(())
     }
 
-    /// Hides what is lent at a path from which the fork removed its own.
+    /// Hides what is lent where the fork removed its own.
     fn hide_what_is_lent(&self, state: &mut State, path: &[u8]) -> io::Result<()> {
         let is_lent = if layout::is_ref(path) {
             self.is_lent_ref(path)? && !self.own_packed()?.contains_key(path)

@@ -435,7 +435,7 @@ pub(crate) fn lent_attr(ino: Ino, stat: &HostStat) -> Attr {
     }
 }
 
-/// Returns the attributes of the fork's own directory, which shows a lent one, too.
+/// Returns the attributes of an own directory over a lent one.
 pub(crate) fn merged_attr(ino: Ino, own: &HostStat, lent: Option<&HostStat>) -> Attr {
     let attr = attr_of(ino, own);
     match lent.filter(|lent| lent.kind == FileKind::Directory) {
@@ -447,7 +447,7 @@ pub(crate) fn merged_attr(ino: Ino, own: &HostStat, lent: Option<&HostStat>) -> 
     }
 }
 
-/// Returns the time from which on a change may have the same time as one at `time`.
+/// Returns the earliest time that a change at `time` may have.
 pub(crate) fn before(time: Timestamp) -> Timestamp {
     /// Twice the longest tick of a file system's clock.
     const TICK_NANOS: u32 = 20_000_000;

@@ -194,7 +194,7 @@ impl FuseMount {
 
     /// Tells programs that watch files of changes that the kernel knows.
     ///
-    /// Waits until they are told. Does nothing once the session has ended.
+    /// Waits for the replay of the steps. Does nothing once the session has ended.
     pub fn tell_watchers(&self, steps: Vec<ViewStep>) {
         let announce = self.shared.state.lock().announce.clone();
         if let Some(announce) = announce.filter(|_| !steps.is_empty()) {

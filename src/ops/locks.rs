@@ -88,7 +88,7 @@ impl<'a> Guards<'a> {
     }
 }
 
-/// Returns the lease of the main repository's branch that HEAD is on, if any.
+/// Returns the lease of the branch that HEAD is on, if any.
 ///
 /// The branches of a fork that is a repository of its own are nobody else's. Only the branch that
 /// follows one of them is the main repository's.

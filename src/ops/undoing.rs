@@ -341,7 +341,7 @@ fn switch_back(
     Ok(switched(guard, by, kind, of, &now, None))
 }
 
-/// Takes back a switch to another state together with HEAD, refs and index.
+/// Takes back a switch together with HEAD, refs and index.
 ///
 /// `git` is HEAD after the operation, if it must still be there.
 fn switch_back_with_git(
@@ -360,10 +360,6 @@ fn switch_back_with_git(
     let open = guard.open()?;
     let repository = guard.daemon.repository_now()?;
     let head = repository.head_of(open.worktree.git_dir())?.commit_id();
-    let verb = match direction {
-        Direction::Undo => "undo",
-        Direction::Redo => "redo",
-    };
     if let Some(git) = git
         && git.head != head.map(|id| id.to_string())
     {
@@ -371,9 +367,7 @@ fn switch_back_with_git(
             ErrorCode::CannotUndo,
             "HEAD has moved on since the operation, which moved HEAD, refs and index",
         )
-        .hint(format!(
-            "`tine {verb} {fork} --with-git` takes them back even so; what there is becomes a snapshot first"
-        )));
+        .hint("`--with-git` takes them back even so; what there is becomes a snapshot first"));
     }
     let (now, git) = snapshots::restore_with_git_in(guard, &open, &snapshot, by)?;
     guard.forget_settled();
@@ -408,7 +402,7 @@ fn switched(
     }
 }
 
-/// Refuses to take HEAD, refs and index back with an operation that has no snapshot of them.
+/// Refuses to take refs back with an operation that recorded none.
 fn refuse_without_point(fork: &ForkName, of: &FileOperation) -> Result<(), Failure> {
     let is_switch = |change: &FileChange| matches!(change, FileChange::Switched { .. });
     if of.changes.iter().any(is_switch) {

@@ -50,7 +50,7 @@ pub enum StoreError {
         /// Cause, as the end of a sentence.
         reason: &'static str,
     },
-    /// HEAD, refs and index cannot be restored, because the refs are the main repository's.
+    /// The refs cannot be restored: they are the main repository's.
     #[error(
         "{0} is a linked worktree: its refs are the main repository's, and do not go back with it"
     )]

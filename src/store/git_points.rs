@@ -16,7 +16,7 @@ use crate::snapshot::{NotedPoint, SnapshotList};
 use tine_git::ObjectId;
 
 impl Store {
-    /// Records the fork's HEAD, refs and index for a snapshot that joins `list`.
+    /// Records HEAD, refs and index for a snapshot that joins `list`.
     ///
     /// Returns `None` for a linked worktree, and after a failure, which is logged: the files are
     /// worth a snapshot without them.

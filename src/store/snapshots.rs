@@ -212,7 +212,7 @@ impl Store {
         self.restore_and_begin(name, fork, to, reason, None)
     }
 
-    /// Restores the fork to `to`, and begins to restore HEAD, refs and index.
+    /// Restores the fork to `to`, and begins to restore its refs.
     ///
     /// The fork's record names `begun` from the moment at which the view is the other one. The
     /// caller does the rest and clears it. The fork point becomes that of `to`.

@@ -244,7 +244,10 @@ impl<'r> Run<'r> {
                 "git reflog expire --expire=now --all; git gc -q --prune=now",
             );
         }
+        // What unreachable commits a commit-graph of git gc names, git repack drops.
         let fsck = [
+            "-c",
+            "core.commitGraph=false",
             "fsck",
             "--full",
             "--strict",

@@ -18,7 +18,7 @@ use tine_sys::parallel::disk_work;
 /// both find the main repository's objects.
 const ALTERNATE: &str = ".git/tine/objects";
 
-/// Directory of the symlinks to the objects of others, which git finds on disk.
+/// Directory of the symlinks to lent objects on disk.
 const SHARED_DIR: &str = "objects/.git/tine";
 
 /// Target of the symlink to the main repository's objects.

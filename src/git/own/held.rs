@@ -120,7 +120,7 @@ impl Repository {
         Ok(gone.len())
     }
 
-    /// Returns the ids of the objects in a loose object's file, or in the index of a pack.
+    /// Returns the ids of the objects in a file or pack.
     fn ids_in(&self, file: &Path) -> Vec<ObjectId> {
         if let Some(id) = loose_id(file) {
             return vec![id];

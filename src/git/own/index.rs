@@ -92,7 +92,7 @@ impl Repository {
         Ok(ids.len())
     }
 
-    /// Returns the blobs and cached trees of the index that HEAD's tree lacks.
+    /// Returns the index's blobs and cached trees that HEAD's tree lacks.
     fn objects_of_index(
         &self,
         dir: &OwnDir,

@@ -1,4 +1,4 @@
-//! HEAD, refs and index of an own git directory at one moment, and the way back to them.
+//! HEAD, refs and index at one moment, and the way back.
 //!
 //! A *git point* is a tree of the main repository: the index as a tree (`index`), everything else
 //! as JSON (`state`), and tag objects as blobs (`tags`). One commit for each fork has all its
@@ -38,7 +38,7 @@ const INDEX: &str = "index";
 const STATE: &str = "state";
 const TAGS: &str = "tags";
 
-/// File with the lent names that the fork removed, relative to the git directory.
+/// File with the lent names that the fork removed.
 const HIDDEN: &str = "tine/hidden";
 
 /// Refs that never go back: those of the stash and of operations in progress.
@@ -65,7 +65,7 @@ struct State {
     operation: Option<String>,
 }
 
-/// HEAD, refs and index of a fork's own git directory at one moment.
+/// HEAD, refs and index of a git directory at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitPoint {
     state: State,
@@ -96,7 +96,7 @@ impl GitPoint {
         Some((self.index_tree?, intents.collect()))
     }
 
-    /// Returns this point, with what moved since a move from it to `tried` began.
+    /// Returns this point, with what moved since a tried move began.
     ///
     /// `now` is what there is. A value that is not as in `tried` was not moved, or was moved by
     /// another process, and stays.
@@ -136,7 +136,7 @@ impl GitPoint {
 }
 
 impl Repository {
-    /// Records HEAD, refs and index of a fork's own git directory, as a tree.
+    /// Records HEAD, refs and index of a fork as a tree.
     ///
     /// With `last`, a point of the fork whose index was the same, the index is not read. What the
     /// main repository has not taken over is named by the point, and not kept by it. The caller
@@ -239,7 +239,7 @@ impl Repository {
         Ok(point)
     }
 
-    /// Reads HEAD and refs of a fork's own git directory, without its index.
+    /// Reads HEAD and refs of a fork, without its index.
     ///
     /// # Errors
     /// [`GitError::Io`] if a file cannot be read, [`GitError::Library`] if a ref is invalid.
@@ -323,7 +323,7 @@ impl Repository {
         self.keep(fork, POINTS, keeper)
     }
 
-    /// Checks that the objects of a point exist, and writes its tags again.
+    /// Checks that a point's objects exist, and writes its tags again.
     ///
     /// # Errors
     /// [`GitError::MissingObject`], and the errors of writing tags.
@@ -350,7 +350,7 @@ impl Repository {
         }
     }
 
-    /// Moves HEAD and refs of a fork's own git directory from a point to another.
+    /// Moves HEAD and refs of a fork from a point to another.
     ///
     /// `from` is what they are now. The index is not touched. On return, the move is on disk. A
     /// process that dies in between leaves some old and some new values; a further call from

@@ -58,7 +58,7 @@ pub fn shared_settings(repository: &Repository, untrusted: bool) -> Result<Vec<u
     Ok(text)
 }
 
-/// Returns the settings of remotes, branches and submodules that a new fork gets.
+/// Returns a new fork's settings of remotes, branches and submodules.
 ///
 /// A relative path to a remote becomes absolute: the fork is elsewhere.
 fn copied_settings(repository: &Repository) -> Result<Vec<Setting>, GitError> {

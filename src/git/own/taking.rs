@@ -290,7 +290,7 @@ impl Taking<'_> {
         };
     }
 
-    /// Waits for a `git gc` that began meanwhile, and brings again what it removed.
+    /// Waits for a concurrent `git gc`, and brings what it removed.
     ///
     /// Refs must never name what is gone. Returns false if the gc takes long.
     fn is_kept_until_named(&mut self, tips: &[Tip]) -> Result<bool, GitError> {

@@ -167,7 +167,7 @@ impl RefsStamp {
     /// Maximum time in which a file system's clock shows the same time.
     const TICK: Duration = Duration::from_millis(20);
 
-    /// Returns the present state; `None` if a change may follow at the same time.
+    /// Returns the present state; `None` if a change may follow unseen.
     pub fn of(own: &Path) -> Option<RefsStamp> {
         let dir = OwnDir::open(own).ok()?;
         let mut stamps = vec![(PathBuf::new(), LogStamp::of(&dir.stat(Path::new(""))?))];
@@ -364,7 +364,7 @@ fn read_pseudo(hash_kind: HashKind, dir: &OwnDir, tips: &mut Tips) {
     }
 }
 
-/// Reads the HEADs of worktrees of the fork that are on no branch.
+/// Reads the detached HEADs of the fork's worktrees.
 fn read_worktrees(hash_kind: HashKind, dir: &OwnDir, tips: &mut Tips) {
     for (name, _) in dir.list(Path::new(WORKTREES)) {
         let path = Path::new(WORKTREES)

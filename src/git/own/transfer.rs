@@ -266,7 +266,7 @@ impl Transfer<'_> {
         Ok(shallow_commits(&content).collect())
     }
 
-    /// Returns the reason for refusing history that the fork fetched a part of.
+    /// Returns the reason for refusing partly fetched history.
     ///
     /// `main` are the commits at which the main repository's history ends. As `git fetch` does, the
     /// main repository gets no others.

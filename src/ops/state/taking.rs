@@ -79,7 +79,7 @@ pub struct TakeOverOutcome {
     pub(super) is_own: bool,
     /// Result of the last time; `None` for a linked worktree.
     taken: Option<TakenOver>,
-    /// The refs' directories before the last time, if they tell of every change.
+    /// State of the refs before the last time, if it is certain.
     seen: Option<RefsStamp>,
 }
 
@@ -209,7 +209,7 @@ pub fn bring_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps what is staged in the fork and only the main repository has.
+/// Keeps what is staged and only the main repository has.
 ///
 /// Does nothing for a linked worktree, and while the index is the same.
 fn protect_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
@@ -231,7 +231,7 @@ fn protect_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes over what the fork has, if its refs moved since the last time.
+/// Takes over what the fork has, if its refs moved.
 ///
 /// # Errors
 /// Fails as [`take_over_if_pending`].
