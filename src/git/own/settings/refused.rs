@@ -374,7 +374,7 @@ mod tests {
             b"[core]\n\tfsmonitor = x\0\n",
             b"[core]\n\tpager\n",
             b"[core\n\tbare = false\n",
-            b"nonsense",
+            b"[nonsense",
             b"\0",
         ] {
             assert!(
