@@ -154,12 +154,18 @@ impl Operation for CreateBranch {
             .check_branch_is_free(branch)
             .map_err(|error| taken(&repository, error))?;
         let start = Start::at(&daemon.store, &repository, context_fork, found)?;
-        let git_dir = match context_fork {
-            Some(fork) => daemon.store.worktree_of(fork)?.git_dir().to_owned(),
-            None => call.git_dir()?.to_owned(),
+        let worktree = context_fork.map(|fork| daemon.store.worktree_of(fork));
+        let (git_dir, revision) = match worktree.transpose()? {
+            // Its branches are its own, and this is one for everybody.
+            Some(worktree) if worktree.is_own() => (
+                repository.common_dir().to_owned(),
+                start.commit_id.to_string(),
+            ),
+            Some(worktree) => (worktree.git_dir().to_owned(), start.revision()),
+            None => (call.git_dir()?.to_owned(), start.revision()),
         };
         repository
-            .begin_branch(&git_dir, branch, &start.revision())
+            .begin_branch(&git_dir, branch, &revision)
             .map_err(|error| taken(&repository, error))?;
         Ok(BranchCreated {
             branch: branch.clone(),

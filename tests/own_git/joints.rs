@@ -150,3 +150,27 @@ fn commits_of_git_and_of_tine_never_replace_each_other() {
     await_taken(&repo, "tine/demo", &head);
     assert_whole(&repo, &[&dir]);
 }
+
+#[test]
+fn a_branch_that_tine_makes_is_for_everybody() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.sh_in(&dir, "echo one > one; git add one; git commit -qm one");
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    tine.ok(&["branch", "create", "outside", "--fork", "demo"]);
+    tine.ok_in(&dir, &["branch", "create", "inside", "--at", "HEAD"]);
+    for name in ["outside", "inside"] {
+        assert_eq!(repo.git(&["rev-parse", name]), head);
+        assert_eq!(repo.git_in(&dir, &["rev-parse", name]), head);
+    }
+    // git's in the fork are the fork's.
+    repo.git_in(&dir, &["branch", "mine"]);
+    tine.ok(&["status", "demo"]);
+    assert_eq!(repo.git(&["branch", "--list", "mine"]), "");
+    assert_eq!(
+        repo.git(&["rev-parse", "refs/tine/demo/git/heads/mine"]),
+        head
+    );
+}

@@ -18,7 +18,7 @@ pub struct Changes {
     pub trouble: Option<Failure>,
     /// True if programs in the fork are not trusted.
     #[schemars(skip)]
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untrusted: bool,
     /// Changes that the fork's mount refused since the daemon started, the newest first.
     #[schemars(skip)]
