@@ -179,7 +179,7 @@ pub enum NewFile<'a> {
     Link,
 }
 
-/// NameVerdict on a change of names.
+/// Verdict on a change of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameVerdict {
     /// It is refused.

@@ -22,8 +22,8 @@
 //! that is removed is hidden (`tine/hidden` on the host).
 //!
 //! What is the fork's own is cached by the kernel without limit. After a change of those files on
-//! the host, [`GitDirectory::resync`] says what the kernel must forget. What is lent is never
-//! cached.
+//! the host, [`GitDirectory::resync`] makes the kernel forget them. What is lent is never cached,
+//! except the names of directories of objects.
 //!
 //! No call follows a symlink on the host. In an untrusted fork, [`guarding`] refuses what would
 //! make git run a program.
@@ -33,6 +33,7 @@ mod guarded;
 pub mod guarding;
 mod layout;
 mod listing;
+mod lookups;
 mod names;
 mod nodes;
 mod packed;

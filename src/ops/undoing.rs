@@ -21,7 +21,7 @@ use tine_git::{ObjectId, Repository};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_store::LeaseKey;
-use tine_store::{Fork, ForkName};
+use tine_store::{Fork, ForkName, SnapshotRecord};
 use tine_workspace::{
     Actor, Direction, FileChange, FileOperation, GitSwitch, HeadMove, Note, OperationError,
     OperationKind, OperationState, UndoOutcome, UndoneChanges,
@@ -286,13 +286,13 @@ fn take_back_in_buffer(
         undoes: None,
         state,
     };
-    let (kind, state) = match direction {
-        Direction::Undo => (OperationKind::Undo, OperationState::Undone),
-        Direction::Redo => (OperationKind::Redo, OperationState::Done),
+    let state = match direction {
+        Direction::Undo => OperationState::Undone,
+        Direction::Redo => OperationState::Done,
     };
     Ok(Some(TakenBackLine {
         fork: guard.name().clone(),
-        operation: line(kind, Timestamp::now(), OperationState::Done),
+        operation: line(direction.kind(), Timestamp::now(), OperationState::Done),
         of: OperationLine {
             command: "in the open buffer".to_owned(),
             ..line(OperationKind::Write, edit.time, state)
@@ -312,10 +312,7 @@ fn switch_back(
     of: u64,
     before: &str,
 ) -> Result<FileOperation, Failure> {
-    let snapshot = guard
-        .daemon
-        .store
-        .snapshot(guard.name(), &ForkName::parse(before)?)?;
+    let snapshot = snapshot_before(guard, before)?;
     let open = guard.open()?;
     let repository = guard.daemon.repository_now()?;
     let head = repository.head_of(open.worktree.git_dir())?;
@@ -334,11 +331,7 @@ fn switch_back(
         )));
     }
     let now = snapshots::restore_in(guard, &open, &snapshot)?;
-    let kind = match direction {
-        Direction::Undo => OperationKind::Undo,
-        Direction::Redo => OperationKind::Redo,
-    };
-    Ok(switched(guard, by, kind, of, &now, None))
+    Ok(switched(guard, by, direction, of, &now, None))
 }
 
 /// Takes back a switch together with HEAD, refs and index.
@@ -352,11 +345,7 @@ fn switch_back_with_git(
     before: &str,
     git: Option<&GitSwitch>,
 ) -> Result<FileOperation, Failure> {
-    let fork = guard.name();
-    let snapshot = guard
-        .daemon
-        .store
-        .snapshot(fork, &ForkName::parse(before)?)?;
+    let snapshot = snapshot_before(guard, before)?;
     let open = guard.open()?;
     let repository = guard.daemon.repository_now()?;
     let head = repository.head_of(open.worktree.git_dir())?.commit_id();
@@ -371,22 +360,25 @@ fn switch_back_with_git(
     }
     let (now, git) = snapshots::restore_with_git_in(guard, &open, &snapshot, by)?;
     guard.forget_settled();
-    let kind = match direction {
-        Direction::Undo => OperationKind::Undo,
-        Direction::Redo => OperationKind::Redo,
-    };
-    Ok(switched(guard, by, kind, of, &now, Some(git)))
+    Ok(switched(guard, by, direction, of, &now, Some(git)))
+}
+
+/// Returns the snapshot that was taken before a switch.
+fn snapshot_before(guard: &ForkGuard<'_>, before: &str) -> Result<SnapshotRecord, Failure> {
+    let name = ForkName::parse(before)?;
+    Ok(guard.daemon.store.snapshot(guard.name(), &name)?)
 }
 
 /// Records a switch that takes back the operation `of`.
 fn switched(
     guard: &ForkGuard<'_>,
     by: Actor<'_>,
-    kind: OperationKind,
+    direction: Direction,
     of: u64,
     before: &ForkName,
     git: Option<GitSwitch>,
 ) -> FileOperation {
+    let kind = direction.kind();
     let id = snapshots::record_switch(guard, by, before, kind, Some(of), git.clone());
     FileOperation {
         id: id.unwrap_or_default(),
@@ -515,10 +507,7 @@ fn move_back(
         switch: moved.switch.as_ref().map(|switch| switch.reversed()),
         index,
         reflog: by.command.to_owned(),
-        kind: match direction {
-            Direction::Undo => OperationKind::Undo,
-            Direction::Redo => OperationKind::Redo,
-        },
+        kind: direction.kind(),
         undoes: Some(undoes),
     };
     let kept = keep_left(guard, &repository, back_on, (head_at, back_to), by.command)?;

@@ -368,8 +368,8 @@ impl Daemon {
     ///
     /// Does nothing while a request holds the lock.
     ///
-    /// It takes over commits, repairs the worktree's registration, adopts blobs after a commit by git in the mount,
-    /// takes a snapshot if one is due, and writes changes to the disk.
+    /// It takes over commits, repairs the worktree's registration, adopts blobs after a commit by
+    /// git in the mount, takes a snapshot if one is due, and writes changes to the disk.
     pub fn maintain(self: &Arc<Daemon>, slot: &Arc<Slot>) {
         let Some(held) = slot.lock.try_lock() else {
             return;

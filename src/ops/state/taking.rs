@@ -213,7 +213,7 @@ pub fn bring_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
 ///
 /// Does nothing for a linked worktree, and while the index is the same.
 fn protect_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
-    // A new fork is not known yet.
+    // After a start of the daemon it is not known what the fork is.
     take_over_if_pending(daemon, slot)?;
     if !slot.take_over.is_own() {
         return Ok(());

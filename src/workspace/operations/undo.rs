@@ -26,6 +26,16 @@ pub enum Direction {
     Redo,
 }
 
+impl Direction {
+    /// Returns the kind of the operation that goes this way.
+    pub fn kind(self) -> OperationKind {
+        match self {
+            Direction::Undo => OperationKind::Undo,
+            Direction::Redo => OperationKind::Redo,
+        }
+    }
+}
+
 /// Result of an undo or redo.
 #[derive(Debug, Clone)]
 pub struct UndoOutcome {
@@ -129,12 +139,8 @@ impl Workspace {
         }
         let id = self.next_id(&journal, &state).map_err(at())?;
         let part = self.part(&state, of.id).map_err(at())?;
-        let kind = match direction {
-            Direction::Undo => OperationKind::Undo,
-            Direction::Redo => OperationKind::Redo,
-        };
-        let builder =
-            OperationBuilder::begin(self, &mut state, id, kind, by.command).map_err(at())?;
+        let builder = OperationBuilder::begin(self, &mut state, id, direction.kind(), by.command)
+            .map_err(at())?;
         let mut back = UndoBuilder {
             builder,
             by,
