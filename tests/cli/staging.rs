@@ -198,16 +198,11 @@ fn what_is_staged_stays_so_over_every_move_and_comes_back_with_undo() {
         did(&dir);
         let before = index_of(&repo, &dir);
 
-        let coming: Vec<String> = touched
-            .iter()
-            .enumerate()
-            .filter(|(_, is_touched)| **is_touched)
-            .map(|(number, _)| format!("sed -i '3s/$/ theirs/' {}", path_of(number, Nothing)))
-            .collect();
-        repo.sh_in(
-            repo.dir(),
-            &format!("{}; echo {round} > coming{round}", coming.join("; ")),
-        );
+        for (number, _) in touched.iter().enumerate().filter(|(_, touched)| **touched) {
+            let path = path_of(number, Nothing);
+            repo.sh_in(repo.dir(), &format!("sed -i '3s/$/ theirs/' {path}"));
+        }
+        repo.write(&format!("coming{round}"), format!("{round}\n"));
         repo.commit_all("Come");
         // What git makes of the same work on what comes.
         let git = repo.git_checkout_of(&repo.head(), &format!("git{round}"));

@@ -531,6 +531,20 @@ fn a_snapshots_tree_is_that_of_its_time_and_is_kept_with_it() {
     );
 }
 
+#[test]
+fn a_mode_set_on_a_file_that_was_made_is_no_change_of_others() {
+    let fixture = Fixture::sample();
+    fixture.chmod("a.txt", 0o755).unwrap();
+    let changed = fixture.view_tree();
+    fixture.rename("run.sh", "a.txt").unwrap();
+    let renamed = fixture.view_tree();
+    fixture.revert_with(changed, &["."], FORCE).unwrap();
+    fixture.take_back(Direction::Undo);
+    assert_eq!(fixture.view_tree(), renamed);
+    fixture.take_back(Direction::Redo);
+    assert_eq!(fixture.view_tree(), changed);
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Write(&'static str, u8),

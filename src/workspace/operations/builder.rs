@@ -17,7 +17,7 @@ use super::super::view_steps::ViewBefore;
 use super::super::xattr::set_perm;
 use super::trash::{own_bytes, slot};
 use super::{FileChange, FileOperation, OperationKind, UndoneChanges};
-use tine_attr::{FileKind, Ino};
+use tine_attr::{FileKind, Ino, Timestamp};
 use tine_git::MAX_IGNORE_FILE_BYTES;
 use tine_layer::{Content, ContentRef, LogPosition, Node, Touched, Xattrs};
 use tine_path::{EntryName, RepoPath};
@@ -125,6 +125,11 @@ impl<'a> OperationBuilder<'a> {
     pub(crate) fn changed_since(&self, since: LogPosition) -> Option<Touched> {
         let layer = self.edit.state.stack.open_layer();
         layer.changes_since(since)?.read()
+    }
+
+    /// Returns the change time of the nodes that the operation changes.
+    pub(crate) fn time(&self) -> Timestamp {
+        self.edit.now
     }
 
     pub(crate) fn id(&self) -> u64 {

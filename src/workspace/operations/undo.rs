@@ -141,14 +141,17 @@ impl Workspace {
         let part = self.part(&state, of.id).map_err(at())?;
         let builder = OperationBuilder::begin(self, &mut state, id, direction.kind(), by.command)
             .map_err(at())?;
+        let mut times: BTreeSet<Timestamp> = reachable
+            .operations()
+            .map(|operation| operation.time)
+            .collect();
+        // A later change to the same node may have been taken back first.
+        times.insert(builder.time());
         let mut back = UndoBuilder {
             builder,
             by,
             part,
-            times: reachable
-                .operations()
-                .map(|operation| operation.time)
-                .collect(),
+            times,
             notes: Vec::new(),
         };
         for index in changes.iter().rev() {
@@ -197,7 +200,7 @@ struct UndoBuilder<'a> {
     by: Actor<'a>,
     /// Part of the trash of the operation that is undone.
     part: FoundNode,
-    /// Times of all operations. A node with another ctime was changed by a program.
+    /// Times of all operations, this one too. A node with another ctime was changed by a program.
     times: BTreeSet<Timestamp>,
     /// Paths that were not as the operation had left them.
     notes: Vec<Note>,
