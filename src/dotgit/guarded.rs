@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::guarding::{
     self, GitRole, GuardedTree, MAX_CHECKED, NameChecks, NameVerdict, NewFile, is_fleeting_name,
 };
-use crate::layout;
+use crate::layout::{self, PACKED_REFS};
 use crate::listing::path_of;
 use crate::nodes::{self, Body, ROOT, State};
 use crate::packed::read_if_there;
@@ -58,9 +58,12 @@ impl GitDirectory {
         }
     }
 
-    /// Returns whether the kernel may not cache a guarded name.
+    /// Returns whether the kernel may not cache a name.
+    ///
+    /// A rename takes the kernel's entry along. A file that becomes `packed-refs` gets another node
+    /// there, as do guarded ones.
     pub(crate) fn is_fleeting(&self, name: &[u8]) -> bool {
-        self.refusals().is_some() && is_fleeting_name(name)
+        name.starts_with(PACKED_REFS) || self.refusals().is_some() && is_fleeting_name(name)
     }
 
     /// Finds one of the fork's own files that nobody may change.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::layout::{self, ALIAS, ALIAS_OF_TINE, CHANGED, Lent, PACKED_REFS, TINE};
@@ -12,6 +13,9 @@ use tine_attr::{Attr, FileKind, Ino, Timestamp};
 use tine_path::NAME_MAX;
 use tine_sys::beneath::{self, HostStat};
 use tine_sys::host_dir;
+
+/// Maximum length of an object id in hex, with the end of the line.
+const MAX_ID_LEN: usize = 66;
 
 impl GitDirectory {
     /// Looks up a name, and counts one lookup of its node.
@@ -196,6 +200,7 @@ impl GitDirectory {
         {
             state.keep_open(ino, &Arc::new(file), nodes::is_mapped(path));
         }
+        note_seen(state, ino, path);
         LookedUp {
             attr: Some(nodes::lent_attr(ino, stat)),
             keeps_name: stat.kind == FileKind::Directory && layout::is_steady(path),
@@ -377,6 +382,32 @@ impl GitDirectory {
                 })
             }
         }
+    }
+}
+
+/// Notes the value of a lent ref that a program finds while `packed-refs` is locked.
+fn note_seen(state: &mut State, ino: Ino, path: &[u8]) {
+    if !layout::is_ref(path) {
+        return;
+    }
+    let State {
+        nodes,
+        seen_since_lock: Some(seen),
+        ..
+    } = state
+    else {
+        return;
+    };
+    let body = nodes.get(&ino).map(|node| &node.body);
+    let Some(Body::Lent {
+        file: Some(file), ..
+    }) = body
+    else {
+        return;
+    };
+    let mut value = [0; MAX_ID_LEN];
+    if let Ok(count) = file.read_at(&mut value, 0) {
+        seen.add_loose(path, &value[..count]);
     }
 }
 

@@ -190,8 +190,11 @@ impl GitDirectory {
                 self.pin(&mut state, attr.ino)?;
                 beneath_remove(&dir, name, false)?;
                 self.hide_what_is_lent(&mut state, &path)?;
-            } else if !self.is_pruned(&mut state, &path)? {
+            } else if !self.is_pruned(&mut state, &path) {
                 self.hide(&mut state, &path)?;
+            }
+            if path == PACKED_LOCK {
+                state.seen_since_lock = None;
             }
             state.take_name(parent, name);
             path

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::layout::{self, Lent};
+use crate::packed::SeenSinceLock;
 use crate::{errno, is_missing};
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_sys::beneath::{self, HostStat};
@@ -108,10 +109,12 @@ pub(crate) struct State {
     pub forgetting: Vec<Name>,
     /// Lent paths that the fork removed.
     pub hidden: BTreeSet<Vec<u8>>,
-    /// Refs that were just packed, with their values, and when.
+    /// Refs that were just packed, and when.
     ///
     /// git removes the loose files of these next.
-    pub packed_now: (HashMap<Vec<u8>, Vec<u8>>, Option<Instant>),
+    pub packed_now: (HashSet<Vec<u8>>, Option<Instant>),
+    /// Lent refs that programs saw since one locked `packed-refs`; `None` without a lock.
+    pub seen_since_lock: Option<SeenSinceLock>,
     /// Time of the last comparison with the host's files.
     pub compared: Timestamp,
     /// Times of directories at the last comparisons that found a change.
@@ -134,7 +137,8 @@ impl State {
             missing: HashSet::new(),
             forgetting: Vec::new(),
             hidden,
-            packed_now: (HashMap::new(), None),
+            packed_now: (HashSet::new(), None),
+            seen_since_lock: None,
             compared: Timestamp::now(),
             dir_times: HashMap::new(),
         };

@@ -3,7 +3,7 @@
 //! On the host the fork's file has only its own refs. Programs see one file with both, and write
 //! one. What they write is compared with what the main repository has.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -38,13 +38,44 @@ pub(crate) struct Packed {
 /// Identity of one version of a file.
 type Version = Option<(u64, u64, u64, Timestamp)>;
 
+/// Refs of the main repository that programs have seen since one locked the file.
+///
+/// What that one writes is of these, or it is new.
+#[derive(Default)]
+pub(crate) struct SeenSinceLock {
+    packed: Vec<Arc<Refs>>,
+    loose: HashSet<(Vec<u8>, Vec<u8>)>,
+}
+
+impl SeenSinceLock {
+    /// Adds the packed refs, unless they are the last ones.
+    fn add_packed(&mut self, refs: &Arc<Refs>) {
+        if self
+            .packed
+            .last()
+            .is_none_or(|last| !Arc::ptr_eq(last, refs))
+        {
+            self.packed.push(refs.clone());
+        }
+    }
+
+    /// Adds the value of a loose ref.
+    pub(crate) fn add_loose(&mut self, name: &[u8], value: &[u8]) {
+        self.loose
+            .insert((name.to_vec(), value.trim_ascii().to_vec()));
+    }
+
+    fn has(&self, name: &[u8], id: &[u8]) -> bool {
+        let is_packed = |refs: &Arc<Refs>| refs.get(name).is_some_and(|packed| packed.id == id);
+        self.packed.iter().any(is_packed) || self.loose.contains(&(name.to_vec(), id.to_vec()))
+    }
+}
+
 /// Parsed files and the merged one.
 #[derive(Default)]
 pub(crate) struct PackedCache {
     own: Option<(Version, Arc<Refs>)>,
     main: Option<(Version, Arc<Refs>, bool)>,
-    /// The main repository's refs when a program locked the file.
-    at_lock: Option<Arc<Refs>>,
     merged: Option<(Version, Version, usize, Ino)>,
 }
 
@@ -93,6 +124,9 @@ impl GitDirectory {
     ) -> io::Result<LookedUp> {
         let own_version = version(nodes::stat_if_there(&self.own, PACKED_REFS)?);
         let (main_version, main, is_whole) = self.main_packed()?;
+        if let Some(seen) = &mut state.seen_since_lock {
+            seen.add_packed(&main);
+        }
         let own = self.own_packed()?;
         if own.is_empty() && state.hidden.is_empty() && is_whole {
             let lent = Lent {
@@ -153,19 +187,15 @@ impl GitDirectory {
         let (_, main, _) = self.main_packed()?;
         let own_before = self.own_packed()?;
         let loose = self.main_loose()?;
-        // The program may have read the file before the main repository replaced it.
-        let former = self.packed.lock().at_lock.take();
+        // The program may have read refs before the main repository changed them.
+        let seen = state.seen_since_lock.take();
         let is_of_main = |name: &Vec<u8>, id: &Vec<u8>| {
-            let packed = [Some(&main), former.as_ref()].into_iter().flatten();
             loose.get(name) == Some(id)
-                || packed
-                    .filter_map(|refs| refs.get(name))
-                    .any(|packed| packed.id == *id)
+                || main.get(name).is_some_and(|packed| packed.id == *id)
+                || seen.as_ref().is_some_and(|seen| seen.has(name, id))
         };
         let mut own = Refs::new();
-        let mut packed_now = HashMap::new();
         for (name, packed) in &written {
-            packed_now.insert(name.clone(), packed.id.clone());
             let is_own = own_before.contains_key(name)
                 || !is_of_main(name, &packed.id)
                 || self.has_own_loose(name, &packed.id)?;
@@ -173,7 +203,8 @@ impl GitDirectory {
                 own.insert(name.clone(), packed.clone());
             }
         }
-        let was_seen = |name: &Vec<u8>| former.as_ref().is_none_or(|refs| refs.contains_key(name));
+        let first = seen.as_ref().and_then(|seen| seen.packed.first());
+        let was_seen = |name: &Vec<u8>| first.is_none_or(|refs| refs.contains_key(name));
         let gone = main.keys().filter(|name| {
             !written.contains_key(*name) && !state.hidden.contains(*name) && was_seen(name)
         });
@@ -188,7 +219,7 @@ impl GitDirectory {
         }
         replace(&self.own, PACKED_REFS, &content)?;
         tine_sys::calls_beneath::remove(dir, name, false)?;
-        state.packed_now = (packed_now, Some(Instant::now()));
+        state.packed_now = (written.into_keys().collect(), Some(Instant::now()));
         Ok(())
     }
 
@@ -204,16 +235,13 @@ impl GitDirectory {
     }
 
     /// Returns whether a lent loose ref is removed after packing it.
-    pub(crate) fn is_pruned(&self, state: &mut State, path: &[u8]) -> io::Result<bool> {
+    pub(crate) fn is_pruned(&self, state: &mut State, path: &[u8]) -> bool {
         let (refs, since) = &mut state.packed_now;
         if !layout::is_ref(path) || since.is_none_or(|since| since.elapsed() > PRUNING) {
-            return Ok(false);
+            return false;
         }
-        let Some(packed) = refs.remove(path) else {
-            return Ok(false);
-        };
-        let value = read_if_there(&self.lent[0], path)?;
-        Ok(value.trim_ascii() == packed)
+        // The main repository may have changed the ref since the program compared it.
+        refs.remove(path)
     }
 
     /// Returns whether the fork has a loose ref with this value.
@@ -229,9 +257,10 @@ impl GitDirectory {
     ///
     /// git locks it to delete refs, and not to remove the loose files of refs that it packed.
     pub(crate) fn note_packed_lock(&self, state: &mut State) -> io::Result<()> {
-        state.packed_now = (HashMap::new(), None);
+        state.packed_now = (HashSet::new(), None);
         let (_, main, _) = self.main_packed()?;
-        self.packed.lock().at_lock = Some(main);
+        let seen = state.seen_since_lock.insert(SeenSinceLock::default());
+        seen.add_packed(&main);
         Ok(())
     }
 }

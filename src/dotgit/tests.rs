@@ -262,6 +262,59 @@ fn packed_refs_of_both_are_one_file() {
     assert!(pair.read("refs/heads/loose").is_none());
 }
 
+/// The main repository goes on while git packs the refs of the fork.
+#[test]
+fn what_was_read_while_packing_stays_lent() {
+    let pair = Pair::new(|_, main| {
+        fs::write(main.join("refs/heads/moved"), "1".repeat(40)).unwrap();
+        fs::write(main.join("refs/heads/packed"), "2".repeat(40)).unwrap();
+        fs::write(main.join("packed-refs"), line('3', "refs/heads/old")).unwrap();
+    });
+    let root = pair.shown.root();
+    let make = |name: &[u8]| pair.shown.mknod(ME, root, name, 0o100_644, 0).unwrap();
+    let replace = |name: &str, content: &str| {
+        fs::write(pair.main("new"), content).unwrap();
+        fs::rename(pair.main("new"), pair.main(name)).unwrap();
+    };
+    make(b"packed-refs.lock");
+    assert!(pair.read("packed-refs").is_some());
+    replace("packed-refs", &line('4', "refs/heads/old"));
+    assert!(pair.read("packed-refs").is_some());
+    replace("refs/heads/moved", &"5".repeat(40));
+    assert!(pair.read("refs/heads/moved").is_some());
+    assert!(pair.read("refs/heads/packed").is_some());
+    replace("refs/heads/moved", &"6".repeat(40));
+    let now = [line('7', "refs/heads/old"), line('2', "refs/heads/packed")];
+    replace("packed-refs", &now.concat());
+    fs::remove_file(pair.main("refs/heads/packed")).unwrap();
+    let written = [
+        line('5', "refs/heads/moved"),
+        line('4', "refs/heads/old"),
+        line('2', "refs/heads/packed"),
+    ];
+    let new = make(b"packed-refs.new");
+    assert!(
+        !new.keeps_name,
+        "the kernel must ask for what becomes of it"
+    );
+    let ino = new.attr.unwrap().ino;
+    let content = written.concat();
+    pair.shown.write(ino, 0, content.as_bytes()).unwrap();
+    let to = (root, &b"packed-refs"[..]);
+    pair.shown
+        .rename((root, b"packed-refs.new"), to, 0)
+        .unwrap();
+    pair.shown.unlink(root, b"packed-refs.lock").unwrap();
+    // git prunes the loose file that it has read.
+    let heads = pair.dir("refs/heads");
+    pair.shown.unlink(heads, b"moved").unwrap();
+    let own = parse(&fs::read(pair.own("packed-refs")).unwrap()).0;
+    assert!(own.is_empty(), "{own:?}");
+    assert_eq!(pair.read("refs/heads/moved").unwrap(), "6".repeat(40));
+    let seen = pair.read("packed-refs").unwrap();
+    assert!(seen.contains(&now.concat()), "{seen}");
+}
+
 #[test]
 fn the_forks_own_packed_ref_wins_over_a_lent_loose_one() {
     let pair = Pair::new(|own, main| {

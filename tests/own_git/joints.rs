@@ -23,6 +23,39 @@ fn what_a_fork_names_is_kept_when_it_is_made() {
     assert_eq!(refs(), made);
 }
 
+#[test]
+fn refs_are_packed_on_both_sides() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.sh_in(&dir, "git branch mine && git pack-refs --all --prune");
+    for side in ["branch topic", "commit --allow-empty -qm next", "tag v1"] {
+        repo.sh_in(
+            repo.dir(),
+            &format!("git {side} && git pack-refs --all --prune"),
+        );
+        repo.sh_in(&dir, "git pack-refs --all --prune");
+    }
+    repo.sh_in(
+        repo.dir(),
+        "git branch -qf topic && git pack-refs --all --prune",
+    );
+    let refs = |dir: &Path| {
+        repo.git_in(
+            dir,
+            &[
+                "for-each-ref",
+                "refs/heads/main",
+                "refs/heads/topic",
+                "refs/tags",
+            ],
+        )
+    };
+    assert_eq!(refs(&dir), refs(repo.dir()));
+    repo.git_in(&dir, &["rev-parse", "mine"]);
+}
+
 /// A program that sees the main repository reads its objects there, any other through the mount.
 #[test]
 fn objects_are_a_symlink_for_programs_that_reach_them() {

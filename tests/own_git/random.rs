@@ -37,6 +37,9 @@ const POINTS: [&str; 10] = [
     "objects-left",
 ];
 
+/// Format that needs no objects.
+const FORMAT: &str = "--format=%(objectname) %(refname)";
+
 /// Time for the daemon to take over, also on a busy machine.
 const TAKEN_WITHIN: Duration = Duration::from_secs(20);
 
@@ -87,9 +90,21 @@ impl<'r> Run<'r> {
         let log = log.unwrap_or_default();
         let log: Vec<&str> = log.lines().rev().take(30).collect();
         let log: Vec<&str> = log.into_iter().rev().collect();
+        let refs = FORKS.iter().zip(&self.dirs).map(|(name, dir)| {
+            let own = self.repo.git_dir_of_fork(name);
+            format!(
+                "--- {name}\n{}{}",
+                self.repo.try_git_in(dir, &["for-each-ref", FORMAT]).text(),
+                fs::read_to_string(own.join("packed-refs")).unwrap_or_default(),
+            )
+        });
+        let refs: String = refs.collect();
         panic!(
-            "{what}\n--- commands\n{}\n--- log\n{}",
+            "{what}\n--- commands\n{}\n--- main\n{}\n{refs}--- log\n{}",
             self.story[last..].join("\n"),
+            self.repo
+                .try_git_in(self.repo.dir(), &["for-each-ref", FORMAT])
+                .text(),
             log.join("\n")
         );
     }
@@ -106,7 +121,9 @@ impl<'r> Run<'r> {
                 .env("TINE_PAUSE_IN", &self.points);
             run_with_timeout(&mut shell)
         } else {
-            self.repo.try_sh_in(dir, &command.script)
+            // The shell goes there: a mount that ends refuses to be anybody's directory.
+            let script = format!("cd '{}'\n{}", dir.display(), command.script);
+            self.repo.try_sh_in(self.repo.root(), &script)
         }
     }
 
@@ -114,6 +131,24 @@ impl<'r> Run<'r> {
         let place = FORKS.get(command.place).copied().unwrap_or("main");
         self.story
             .push(format!("{how}{place}: {}", command.script.trim()));
+    }
+
+    /// Waits until all is there that refs name.
+    ///
+    /// What a concurrent pruning removes comes back within seconds.
+    fn await_objects(&self) {
+        let deadline = Instant::now() + TAKEN_WITHIN;
+        let list = "git rev-list --all --objects > /dev/null";
+        loop {
+            let listed = self.repo.try_sh_in(self.repo.dir(), list);
+            if listed.status.success() {
+                return;
+            }
+            if Instant::now() > deadline {
+                self.fail(&listed.error_text());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Runs commands at the same time, and checks what they made.
@@ -154,6 +189,9 @@ impl<'r> Run<'r> {
             });
         }
         self.check(&changes);
+        if changes.len() > 1 {
+            self.await_objects();
+        }
     }
 
     /// Kills the daemon while the command runs, or at a point of taking over.

@@ -195,8 +195,9 @@ fn numbered(number: u64, random: &mut Random, model: &Model, place: usize, main:
             .moves(&format!("refs/heads/{name}"))
         }
         29 => new(format!("echo {n} > staged; git add staged")),
+        // What only the main repository has is kept within a second.
         30 => new(format!(
-            "id=$(echo {n} | git -C '{main}' hash-object -w --stdin); git update-index --add --cacheinfo 100644,$id,given"
+            "id=$(echo {n} | git -C '{main}' hash-object -w --stdin); git update-index --add --cacheinfo 100644,$id,given; sleep 1"
         )),
         31 => new(format!(
             "id=$(git -C '{main}' commit-tree -p main -m dangling-{n} main^{{tree}}); git update-ref refs/custom/given $id"

@@ -176,11 +176,16 @@ impl Model {
                 set(&mut seen, name, found.get(name).cloned());
             }
         }
+        let in_main = read_refs(repo, repo.dir());
         for other in 0..FORKS.len() {
             let name = branch_of(other);
-            if !self.forks[place].own.contains_key(&name) {
-                set(&mut seen, &name, found.get(&name).cloned());
+            if self.forks[place].own.contains_key(&name) {
+                continue;
             }
+            // It may have followed the other fork meanwhile.
+            let is_set = changes.iter().any(|change| change.refs.contains_key(&name));
+            let refs = if is_set { &in_main } else { &found };
+            set(&mut seen, &name, refs.get(&name).cloned());
         }
         for (name, expected) in changes.iter().flat_map(|change| &change.refs) {
             let old = seen.get(name).cloned();
