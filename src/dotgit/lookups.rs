@@ -14,7 +14,7 @@ use tine_path::NAME_MAX;
 use tine_sys::beneath::{self, HostStat};
 use tine_sys::host_dir;
 
-/// Maximum length of an object id in hex, with the end of the line.
+/// Maximum length of a loose ref: an id and a line end.
 const MAX_ID_LEN: usize = 66;
 
 impl GitDirectory {
@@ -385,7 +385,7 @@ impl GitDirectory {
     }
 }
 
-/// Notes the value of a lent ref that a program finds while `packed-refs` is locked.
+/// Notes the value of a lent ref while `packed-refs` is locked.
 fn note_seen(state: &mut State, ino: Ino, path: &[u8]) {
     if !layout::is_ref(path) {
         return;

@@ -113,7 +113,9 @@ pub(crate) struct State {
     ///
     /// git removes the loose files of these next.
     pub packed_now: (HashSet<Vec<u8>>, Option<Instant>),
-    /// Lent refs that programs saw since one locked `packed-refs`; `None` without a lock.
+    /// Lent refs that programs saw since one locked `packed-refs`.
+    ///
+    /// `None` without a lock.
     pub seen_since_lock: Option<SeenSinceLock>,
     /// Time of the last comparison with the host's files.
     pub compared: Timestamp,

@@ -38,7 +38,7 @@ pub(crate) struct Packed {
 /// Identity of one version of a file.
 type Version = Option<(u64, u64, u64, Timestamp)>;
 
-/// Refs of the main repository that programs have seen since one locked the file.
+/// Lent refs that programs saw since one locked `packed-refs`.
 ///
 /// What that one writes is of these, or it is new.
 #[derive(Default)]
