@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::layout::{self, ALIAS, ALIAS_OF_TINE, CHANGED, Lent, PACKED_REFS, TINE};
@@ -13,9 +12,6 @@ use tine_attr::{Attr, FileKind, Ino, Timestamp};
 use tine_path::NAME_MAX;
 use tine_sys::beneath::{self, HostStat};
 use tine_sys::host_dir;
-
-/// Maximum length of a loose ref: an id and a line end.
-const MAX_ID_LEN: usize = 66;
 
 impl GitDirectory {
     /// Looks up a name, and counts one lookup of its node.
@@ -200,7 +196,7 @@ impl GitDirectory {
         {
             state.keep_open(ino, &Arc::new(file), nodes::is_mapped(path));
         }
-        note_seen(state, ino, path);
+        state.note_seen(ino, path);
         LookedUp {
             attr: Some(nodes::lent_attr(ino, stat)),
             keeps_name: stat.kind == FileKind::Directory && layout::is_steady(path),
@@ -382,32 +378,6 @@ impl GitDirectory {
                 })
             }
         }
-    }
-}
-
-/// Notes the value of a lent ref while `packed-refs` is locked.
-fn note_seen(state: &mut State, ino: Ino, path: &[u8]) {
-    if !layout::is_ref(path) {
-        return;
-    }
-    let State {
-        nodes,
-        seen_since_lock: Some(seen),
-        ..
-    } = state
-    else {
-        return;
-    };
-    let body = nodes.get(&ino).map(|node| &node.body);
-    let Some(Body::Lent {
-        file: Some(file), ..
-    }) = body
-    else {
-        return;
-    };
-    let mut value = [0; MAX_ID_LEN];
-    if let Ok(count) = file.read_at(&mut value, 0) {
-        seen.add_loose(path, &value[..count]);
     }
 }
 

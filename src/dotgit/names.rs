@@ -190,7 +190,7 @@ impl GitDirectory {
                 self.pin(&mut state, attr.ino)?;
                 beneath_remove(&dir, name, false)?;
                 self.hide_what_is_lent(&mut state, &path)?;
-            } else if !self.is_pruned(&mut state, &path) {
+            } else if !state.is_pruned(&path) {
                 self.hide(&mut state, &path)?;
             }
             if path == PACKED_LOCK {

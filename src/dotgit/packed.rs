@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,9 @@ const HEADER: &[u8] = b"# pack-refs with: peeled fully-peeled sorted \n";
 
 /// Maximum time between packing refs and removing their loose files.
 const PRUNING: Duration = Duration::from_secs(10);
+
+/// Maximum length of a loose ref: an id and a line end.
+const MAX_LOOSE_LEN: usize = 66;
 
 /// Packed refs: name, value, and the line with what a tag leads to.
 pub(crate) type Refs = BTreeMap<Vec<u8>, Packed>;
@@ -40,7 +44,7 @@ type Version = Option<(u64, u64, u64, Timestamp)>;
 
 /// Lent refs that programs saw since one locked `packed-refs`.
 ///
-/// What that one writes is of these, or it is new.
+/// A value that the program then writes is one of these, unless the fork set it.
 #[derive(Default)]
 pub(crate) struct SeenSinceLock {
     packed: Vec<Arc<Refs>>,
@@ -59,15 +63,42 @@ impl SeenSinceLock {
         }
     }
 
-    /// Adds the value of a loose ref.
-    pub(crate) fn add_loose(&mut self, name: &[u8], value: &[u8]) {
-        self.loose
-            .insert((name.to_vec(), value.trim_ascii().to_vec()));
-    }
-
     fn has(&self, name: &[u8], id: &[u8]) -> bool {
         let is_packed = |refs: &Arc<Refs>| refs.get(name).is_some_and(|packed| packed.id == id);
         self.packed.iter().any(is_packed) || self.loose.contains(&(name.to_vec(), id.to_vec()))
+    }
+}
+
+impl State {
+    /// Notes the value of a lent loose ref while `packed-refs` is locked.
+    pub(crate) fn note_seen(&mut self, ino: Ino, path: &[u8]) {
+        let Some(seen) = self
+            .seen_since_lock
+            .as_mut()
+            .filter(|_| layout::is_ref(path))
+        else {
+            return;
+        };
+        if let Some(Body::Lent {
+            file: Some(file), ..
+        }) = self.nodes.get(&ino).map(|node| &node.body)
+        {
+            let mut value = [0; MAX_LOOSE_LEN];
+            if let Ok(count) = file.read_at(&mut value, 0) {
+                let value = value[..count].trim_ascii().to_vec();
+                seen.loose.insert((path.to_vec(), value));
+            }
+        }
+    }
+
+    /// Returns whether a lent loose ref is removed after packing it.
+    pub(crate) fn is_pruned(&mut self, path: &[u8]) -> bool {
+        let (refs, since) = &mut self.packed_now;
+        if !layout::is_ref(path) || since.is_none_or(|since| since.elapsed() > PRUNING) {
+            return false;
+        }
+        // The main repository may have changed the ref since the program compared it.
+        refs.remove(path)
     }
 }
 
@@ -232,16 +263,6 @@ impl GitDirectory {
             Err(error) if !is_missing(&error) => Err(error),
             _ => Ok(()),
         }
-    }
-
-    /// Returns whether a lent loose ref is removed after packing it.
-    pub(crate) fn is_pruned(&self, state: &mut State, path: &[u8]) -> bool {
-        let (refs, since) = &mut state.packed_now;
-        if !layout::is_ref(path) || since.is_none_or(|since| since.elapsed() > PRUNING) {
-            return false;
-        }
-        // The main repository may have changed the ref since the program compared it.
-        refs.remove(path)
     }
 
     /// Returns whether the fork has a loose ref with this value.

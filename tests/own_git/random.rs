@@ -135,7 +135,7 @@ impl<'r> Run<'r> {
 
     /// Waits until all is there that refs name.
     ///
-    /// What a concurrent pruning removes comes back within seconds.
+    /// The daemon gives objects back that a `git prune` removed at the same time.
     fn await_objects(&self) {
         let deadline = Instant::now() + TAKEN_WITHIN;
         let list = "git rev-list --all --objects > /dev/null";

@@ -176,7 +176,6 @@ impl Model {
                 set(&mut seen, name, found.get(name).cloned());
             }
         }
-        let in_main = read_refs(repo, repo.dir());
         for other in 0..FORKS.len() {
             let name = branch_of(other);
             if self.forks[place].own.contains_key(&name) {
@@ -184,8 +183,12 @@ impl Model {
             }
             // It may have followed the other fork meanwhile.
             let is_set = changes.iter().any(|change| change.refs.contains_key(&name));
-            let refs = if is_set { &in_main } else { &found };
-            set(&mut seen, &name, refs.get(&name).cloned());
+            let id = if is_set {
+                read_refs(repo, repo.dir()).remove(&name)
+            } else {
+                found.get(&name).cloned()
+            };
+            set(&mut seen, &name, id);
         }
         for (name, expected) in changes.iter().flat_map(|change| &change.refs) {
             let old = seen.get(name).cloned();
