@@ -756,6 +756,33 @@ fn what_takes_the_commits_of_others_back_wants_a_word_whichever_way_it_goes() {
     tine.ok(&["merge", "main", "--into", "late"]);
 }
 
+/// What a merge commits of a fork's files is compared with the fork's HEAD: a branch that has
+/// nothing of the others' work shows no difference, and would pass the loss on to who has it.
+#[test]
+fn a_merge_commits_nothing_that_takes_back_what_only_the_fork_has_of_others() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    repo.git(&["switch", "-q", "-c", "others"]);
+    tine.new_fork("a");
+    tine.ok(&["snapshot", "a", "before"]);
+    repo.commit_files(&[("theirs.txt", b"theirs\n")], "theirs");
+    tine.ok(&["update", "a"]);
+    tine.ok(&["restore", "a", "before", "--exact"]);
+    tine.ok(&["snapshot", "a", "after"]);
+    let main = repo.git(&["rev-parse", "main"]);
+    for source in ["a", "a@after"] {
+        let mut args = vec!["merge", source, "--into", "branch:main"];
+        args.extend(["--with-uncommitted", "--json"]);
+        let refused = run_with_timeout(&mut tine.command(&args)).text();
+        assert!(refused.contains("takes-back"), "{source}: {refused}");
+        assert!(refused.contains("theirs.txt"), "{source}: {refused}");
+        assert_eq!(repo.git(&["rev-parse", "main"]), main);
+        args.push("--allow-revert");
+        tine.ok(&[&args[..], &["--dry-run"]].concat());
+    }
+}
+
 #[test]
 fn going_to_the_fork_point_names_what_the_fork_has_merged() {
     require_fuse!();

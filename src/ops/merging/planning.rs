@@ -43,7 +43,15 @@ impl Merging<'_> {
     ) -> Result<Planning, Failure> {
         let request = self.request;
         let ours = position.tip;
-        let (theirs, uncommitted) = self.source_tip(guards, source)?;
+        let (theirs, made) = self.source_tip(guards, source)?;
+        if let (Some(commit_id), false) = (made, request.allow_revert) {
+            self.refuse_work_that_takes_back(source, commit_id)?;
+        }
+        // That of a snapshot is no commit of the fork.
+        let uncommitted = match &source.point {
+            Point::Fork(fork) => made.map(|commit_id| (fork.clone(), commit_id)),
+            _ => None,
+        };
         let spec = MergeSpec {
             base: match &request.base {
                 Some(word) => Some(self.base_of(word)?),

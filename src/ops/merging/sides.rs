@@ -13,6 +13,7 @@ use crate::target::{Holder, Target, fork_called, holder_of};
 use tine_change::changeset::{self, Blobs};
 use tine_change::commit::refuse_moved_under;
 use tine_change::merge::Tip;
+use tine_change::revert_guard::{RevertRecords, RevertSource, refuse_taking_back};
 use tine_change::{ChangeError, Changeset, FoundPoint, Point, PointTree, branches, snapshots};
 use tine_git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
 use tine_path::RepoPath;
@@ -36,8 +37,6 @@ pub(super) struct Uncommitted {
     message: String,
     /// Time of author and committer. `None` means that of the signers.
     time: Option<CommitTime>,
-    /// Fork that has the changes. `None` for a snapshot.
-    fork: Option<ForkName>,
 }
 
 impl Merging<'_> {
@@ -79,13 +78,13 @@ impl Merging<'_> {
 
     /// Returns the commit to merge of a source.
     ///
-    /// Uncommitted changes of a fork or snapshot become a commit that no ref leads to yet. For a
-    /// fork, the second part is the fork and that commit.
+    /// Uncommitted changes of a fork or snapshot become a commit that no ref leads to yet. The
+    /// second part is that commit.
     pub(super) fn source_tip(
         &self,
         guards: &Guards<'_>,
         source: &Source,
-    ) -> Result<(Tip, Option<(ForkName, ObjectId)>), Failure> {
+    ) -> Result<(Tip, Option<ObjectId>), Failure> {
         let (tip, uncommitted) = self.source_view(guards, source)?;
         let Some(uncommitted) = uncommitted else {
             return Ok((tip, None));
@@ -94,7 +93,6 @@ impl Merging<'_> {
             head,
             message,
             time,
-            fork,
         } = uncommitted;
         let at_that_time = |identity: &Option<Identity>| {
             identity.clone().map(|identity| Identity {
@@ -113,7 +111,30 @@ impl Merging<'_> {
             commit_id: Some(commit_id),
             ..tip
         };
-        Ok((tip, fork.map(|fork| (fork, commit_id))))
+        Ok((tip, Some(commit_id)))
+    }
+
+    /// Refuses a source's new commit that takes back others' commits.
+    ///
+    /// The target may lack those commits, so a comparison with it does not tell. `commit_id` is the
+    /// commit of [`source_tip`](Self::source_tip).
+    pub(super) fn refuse_work_that_takes_back(
+        &self,
+        source: &Source,
+        commit_id: ObjectId,
+    ) -> Result<(), Failure> {
+        let commit = self.repository.commit_info(commit_id)?;
+        refuse_taking_back(
+            &self.repository,
+            &RevertRecords::of(&self.daemon.store),
+            commit.parent_ids.first().copied(),
+            commit.tree_id,
+            match &source.point {
+                Point::Fork(fork) => RevertSource::Commit(fork),
+                _ => RevertSource::Merge(None),
+            },
+        )?;
+        Ok(())
     }
 
     /// Returns the tree to merge of a source.
@@ -155,7 +176,6 @@ impl Merging<'_> {
                     head: changeset.head_commit,
                     message: work_message(name),
                     time: None,
-                    fork: Some(name.clone()),
                 };
                 Ok((tip, Some(uncommitted)))
             }
@@ -183,7 +203,6 @@ impl Merging<'_> {
                         secs: record.created_secs,
                         offset_secs: 0,
                     }),
-                    fork: None,
                 };
                 Ok((tip, Some(uncommitted)))
             }
