@@ -19,7 +19,7 @@ use super::fork_point::fork_point;
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
 use tine_git::{BranchTip, Checkout, Distance, ObjectId, Repository};
 use tine_store::assume_branches;
-use tine_store::{ForkName, ForkRecord, Store};
+use tine_store::{ForkName, ForkRecord, GitKind, Store};
 
 /// Checkout that has a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +147,11 @@ impl<'s> BranchUsage<'s> {
         .collect()
     }
 
+    fn is_own(&self, fork: &ForkName) -> bool {
+        let mut records = self.records.iter();
+        records.any(|record| record.name == *fork && record.git_kind == GitKind::Own)
+    }
+
     fn holder_at(&self, checkout: &Checkout) -> Holder {
         let is_its = |record: &&ForkRecord| record.has_git_dir(&checkout.git_dir);
         let dir = checkout.dir.clone();
@@ -233,7 +238,7 @@ impl<'s> BranchUsage<'s> {
     /// Refuses if several checkouts have the branch.
     ///
     /// It would move, and only one of them would follow. A checkout whose directory is gone does
-    /// not count.
+    /// not count, nor does a fork that is a repository of its own: its branch is another ref.
     ///
     /// # Errors
     /// [`ChangeError::BranchHeldTwice`].
@@ -245,7 +250,7 @@ impl<'s> BranchUsage<'s> {
             .filter(|checkout| checkout.branch.as_deref() == Some(&full_name));
         let mut holders: Vec<Holder> = on_it.map(|checkout| self.holder_at(checkout)).collect();
         holders.retain(|holder| match holder {
-            Holder::Fork(..) => true,
+            Holder::Fork(fork, _) => !self.is_own(fork),
             Holder::Main(dir) | Holder::Worktree(dir) => dir.exists(),
         });
         match holders.len() {

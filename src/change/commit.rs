@@ -200,8 +200,12 @@ pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), Ch
 
 /// Refuses if another checkout has the fork's branch.
 ///
-/// That checkout would not follow, and its next commit would take this one back.
+/// That checkout would not follow, and its next commit would take this one back. The branch of a
+/// repository of its own is no other checkout's.
 fn refuse_held_twice(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
+    if fork.worktree.is_own() {
+        return Ok(());
+    }
     let head = repository.head_of(fork.worktree.git_dir())?;
     let Some(branch) = head.short_branch() else {
         return Ok(());

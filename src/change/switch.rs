@@ -40,6 +40,10 @@ pub fn plan(
     let to = match &begins {
         Some((commit_id, _)) => {
             refs.check_branch_is_free(options.branch)?;
+            if fork.worktree.is_own() {
+                let git_dir = fork.worktree.git_dir();
+                repository.check_hides_no_branch(git_dir, options.branch)?;
+            }
             *commit_id
         }
         None => match refs.branch(options.branch)? {

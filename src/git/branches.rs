@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::program;
 use super::refs::{read_if_there, ref_locked};
-use super::{GitError, ObjectId, Repository};
+use super::{GitError, ObjectId, Repository, Worktree};
 
 /// A branch with a summary of its tip.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,7 +211,37 @@ impl Repository {
     ///
     /// It does so only if `start` is a remote branch and `branch.autoSetupMerge` permits it. A
     /// failure is only logged, because the branch itself is created.
-    pub fn follow_remote_branch(&self, git_dir: &Path, name: &str, start: &str) {
+    pub fn follow_remote_branch(&self, worktree: &Worktree, name: &str, start: &str) {
+        let git_dir = worktree.git_dir();
+        // What the main repository lends is not in a fork's own directory.
+        let main = worktree.is_own().then(|| self.common_dir());
+        let mut dirs = [Some(git_dir), main].into_iter().flatten();
+        let Some(remote_ref) = dirs.find_map(|dir| self.remote_ref(dir, start)) else {
+            return;
+        };
+        if self.config_bool("branch.autoSetupMerge") == Some(false) {
+            return;
+        }
+        let followed = if worktree.is_own() {
+            self.set_upstream_in(&git_dir.join("config"), name, &remote_ref)
+        } else {
+            let mut command = program::command(self.common_dir());
+            command.env("GIT_DIR", git_dir).args([
+                "branch",
+                "--quiet",
+                &format!("--set-upstream-to={start}"),
+                "--",
+                name,
+            ]);
+            program::run(&mut command, b"").map(drop)
+        };
+        if let Err(error) = followed {
+            log::warn!("{name} follows no remote branch: {error}");
+        }
+    }
+
+    /// Returns the remote branch that `start` names, without `refs/remotes/`.
+    fn remote_ref(&self, git_dir: &Path, start: &str) -> Option<String> {
         let mut full_name = program::command(self.common_dir());
         full_name
             .env("GIT_DIR", git_dir)
@@ -223,22 +253,33 @@ impl Repository {
                 "--end-of-options",
             ])
             .arg(start);
-        let is_remote =
-            program::run(&mut full_name, b"").is_ok_and(|name| name.starts_with(b"refs/remotes/"));
-        if !is_remote || self.config_bool("branch.autoSetupMerge") == Some(false) {
-            return;
+        let name = String::from_utf8(program::run(&mut full_name, b"").ok()?).ok()?;
+        let short = name.trim_end().strip_prefix("refs/remotes/")?;
+        Some(short.to_owned())
+    }
+
+    /// Writes the upstream of a branch (short name) to a configuration file.
+    ///
+    /// `git branch` finds no remote branch that the file's own repository lacks.
+    fn set_upstream_in(&self, file: &Path, name: &str, remote_ref: &str) -> Result<(), GitError> {
+        let remotes = self.remotes()?;
+        let split = |remote: &String| Some((remote.clone(), remote_ref.strip_prefix(remote)?));
+        let branches = remotes.iter().filter_map(split);
+        let branches =
+            branches.filter_map(|(remote, rest)| Some((remote, rest.strip_prefix('/')?)));
+        let Some((remote, branch)) = branches.max_by_key(|(remote, _)| remote.len()) else {
+            return Ok(());
+        };
+        for (variable, value) in [
+            ("remote", remote),
+            ("merge", format!("refs/heads/{branch}")),
+        ] {
+            let mut command = program::command(self.common_dir());
+            command.args(["config", "--file"]).arg(file);
+            command.args([&format!("branch.{name}.{variable}"), &value]);
+            program::run(&mut command, b"")?;
         }
-        let mut command = program::command(self.common_dir());
-        command.env("GIT_DIR", git_dir).args([
-            "branch",
-            "--quiet",
-            &format!("--set-upstream-to={start}"),
-            "--",
-            name,
-        ]);
-        if let Err(error) = program::run(&mut command, b"") {
-            log::warn!("{name} follows no remote branch: {error}");
-        }
+        Ok(())
     }
 
     /// Removes the settings of a deleted branch (short name).

@@ -24,6 +24,7 @@ use self::open::{
 use super::GitError;
 use super::objects::{Protection, TreeCache};
 use super::own::behind_mount;
+use super::own::settings::KnownSettings;
 
 /// A git repository, shared by all threads. Cloning is cheap.
 #[derive(Clone)]
@@ -51,6 +52,8 @@ struct Inner {
     ///
     /// It synchronises itself.
     trees: Arc<TreeCache>,
+    /// Settings as git read them last, shared in the same way.
+    settings: Arc<KnownSettings>,
     /// True if the configuration was read for this request.
     is_fresh: bool,
 }
@@ -156,6 +159,8 @@ impl Repository {
                 protection,
                 fetching: Mutex::new(()),
                 trees,
+                settings: earlier
+                    .map_or_else(Arc::default, |earlier| earlier.inner.settings.clone()),
                 is_fresh: earlier.is_some(),
             }),
         })
@@ -182,6 +187,7 @@ impl Repository {
                 protection: self.inner.protection,
                 fetching: Mutex::new(()),
                 trees: self.inner.trees.clone(),
+                settings: Arc::default(),
                 // The configuration in `dir` must never be read.
                 is_fresh: true,
             }),
@@ -242,6 +248,11 @@ impl Repository {
 
     fn object_store(&self) -> Arc<gix::odb::Store> {
         self.inner.shared.read().objects.clone()
+    }
+
+    /// Returns the settings that git read last.
+    pub(super) fn known_settings(&self) -> &KnownSettings {
+        &self.inner.settings
     }
 
     /// Returns the cache of trees in stored form.

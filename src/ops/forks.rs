@@ -10,6 +10,7 @@ use crate::protocol::{Acknowledged, ForkInfo, Forks, Stray};
 use crate::report;
 use crate::state::slots::Daemon;
 use crate::state::strays::UnreportedStrays;
+use crate::state::taking;
 use tine_git::Repository;
 use tine_store::{ForkName, ForkRecord};
 
@@ -75,6 +76,8 @@ impl Operation for ShowFork {
     type Answer = ForkInfo;
 
     fn run(self, call: &Call<'_>) -> Result<ForkInfo, Failure> {
+        // Who asks goes on with the commit of HEAD in the main repository.
+        taking::bring_fork(call.daemon, &self.fork);
         show(call.daemon, &self.fork)
     }
 }

@@ -16,6 +16,7 @@ use crate::agents::AgentOptions;
 use crate::failure::{ErrorCode, Failure};
 use crate::policy::Signers;
 use crate::state::slots::Daemon;
+use crate::state::taking;
 use tine_git::{GitError, Identity};
 use tine_path::RepoPath;
 use tine_path::text::{PathText, optional_host_path};
@@ -132,6 +133,22 @@ impl Call<'_> {
         named.or_else(|| self.daemon.fork_at(self.from.dir.as_deref()?))
     }
 
+    /// Takes over what git did in the forks concerned.
+    ///
+    /// They are the named one, and the one that the caller is in.
+    /// A revision may be resolved before the fork is locked, and names what was committed there a
+    /// moment ago.
+    fn take_over(&self, named: Option<&ForkName>) {
+        let around = self
+            .from
+            .dir
+            .as_deref()
+            .and_then(|dir| self.daemon.fork_at(dir));
+        for fork in around.iter().chain(named) {
+            taking::bring_fork(self.daemon, fork);
+        }
+    }
+
     /// Returns the owner of what the call makes: the caller, with its umask.
     pub(crate) fn owner(&self) -> Caller {
         Caller {
@@ -226,11 +243,14 @@ impl Entry {
             name: O::NAME,
             for_every_version: O::ANY_VERSION,
             run: |arguments, call| {
-                let operation: O = parse(arguments)?;
+                let mut operation: O = parse(arguments)?;
                 log::debug!("process {} asks {operation:?}", call.peer.pid);
                 let _loan = operation
                     .frees_space()
                     .then(|| call.daemon.store.lend_reserve());
+                if !O::ANY_VERSION {
+                    call.take_over(operation.fork().and_then(|fork| fork.as_ref()));
+                }
                 let answer = operation.run(call)?;
                 serde_json::value::to_raw_value(&answer).map_err(|error| {
                     Failure::new(ErrorCode::Internal, "the answer could not be written")

@@ -9,6 +9,7 @@ use crate::locks;
 use crate::operation::{Call, Operation, paragraphs};
 use crate::protocol::{Changes, Commits, Committed, Difference};
 use crate::state::strays::UnreportedStrays;
+use crate::state::taking;
 use crate::{points, report};
 use tine_change::changeset::{self, Blobs};
 use tine_change::compare::compare_trees;
@@ -248,6 +249,7 @@ impl Operation for Log {
     fn run(self, call: &Call<'_>) -> Result<Commits, Failure> {
         let (daemon, name) = (call.daemon, &self.fork);
         let record = daemon.store.record(name)?;
+        taking::bring(daemon, &daemon.slot(name));
         let worktree = record.open_worktree(&daemon.repository)?;
         let head = daemon.repository.head_of(worktree.git_dir())?;
         let commits = match head.commit_id() {

@@ -185,7 +185,7 @@ impl Store {
             git_kind: options.git_kind,
             untrusted: options.untrusted,
             worktree_id: worktree.id().unwrap_or_default().to_owned(),
-            followed_branch: start.followed(options),
+            followed_branch: self.followed_by(&start, options),
             on_unmount: options.on_unmount.clone(),
             snapshot_every: options.snapshot_every,
             mount_dir: options.mount_dir.clone(),

@@ -1,6 +1,7 @@
 //! Forks that are repositories of their own: creation and repair of the git directory.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use super::Store;
 use super::check::{move_to, next_aside};
@@ -8,8 +9,8 @@ use super::create::ForkOptions;
 use super::create::start::Start;
 use super::initial::InitialContent;
 use super::worktree::lock_reason;
-use crate::StoreError;
 use crate::fork::{ForkRecord, GitKind};
+use crate::{StoreError, files};
 use tine_git::own::settings::{MONITOR_COMMAND, OwnSettings, own_settings};
 use tine_git::own::{OwnStart, copy_own};
 use tine_git::{Checkout, Head, ObjectId, Worktree};
@@ -86,6 +87,13 @@ impl Store {
         if Worktree::open_own(git_dir.clone()).is_ok() {
             return Ok(());
         }
+        // What is there and cannot be read is not made again.
+        let head = git_dir.join("HEAD");
+        if let Err(error) = std::fs::symlink_metadata(&head)
+            && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        {
+            return Err(StoreError::io("open", &head)(error));
+        }
         let _admin = self.admin.lock();
         if Worktree::open_own(git_dir.clone()).is_ok() {
             // Another thread was faster.
@@ -102,10 +110,13 @@ impl Store {
         let tip = kept.iter().find(|(name, _)| *name == full_name);
         let base = record.base_commit.as_deref();
         let base = base.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok());
-        let tip = match tip {
-            Some((_, id)) => Some(*id),
-            None => self.repository.kept_as(record.name.as_str(), "head")?,
-        };
+        let mut tip = tip.map(|(_, id)| *id);
+        if tip.is_none() && record.followed_branch.as_ref() == Some(name) {
+            tip = self.repository.branch(name)?;
+        }
+        if tip.is_none() {
+            tip = self.repository.kept_as(record.name.as_str(), "head")?;
+        }
         let head = match tip.or(base) {
             Some(commit_id) => Head::Branch {
                 name: full_name,
@@ -137,12 +148,31 @@ impl Store {
             .fill_worktree(&self.repository, &worktree)
     }
 
+    /// Moves what is left of a fork's own git directory aside.
+    ///
+    /// The directory itself stays, since a mount may show it, and so do objects, which only the
+    /// fork may have.
     fn set_own_aside(&self, git_dir: &Path) -> Result<(), StoreError> {
         if std::fs::symlink_metadata(git_dir).is_err() {
             return Ok(());
         }
         let aside = next_aside(&self.places)?;
         let within = git_dir.strip_prefix(self.places.root()).unwrap_or(git_dir);
-        move_to(git_dir, &aside.join(within))
+        if !git_dir.is_dir() {
+            return move_to(git_dir, &aside.join(within));
+        }
+        let stays = |path: &PathBuf| path.ends_with("objects") && path.is_dir();
+        let is_made_again = |path: &PathBuf| path.ends_with(".git") || path.ends_with("info");
+        let objects_dir = git_dir.join("objects");
+        let mut leaves = files::list(git_dir)?;
+        leaves.retain(|path| !stays(path));
+        if objects_dir.is_dir() {
+            leaves.extend(files::list(&objects_dir)?.into_iter().filter(is_made_again));
+        }
+        for path in leaves {
+            let within = path.strip_prefix(self.places.root()).unwrap_or(&path);
+            move_to(&path, &aside.join(within))?;
+        }
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
 use crate::snapshot::SnapshotList;
 use tine_git::Worktree;
+use tine_git::own::forks_with_kept_head;
 use tine_workspace::TimesId;
 use tine_workspace::carry::generation::GenerationId;
 
@@ -198,6 +199,7 @@ impl Places {
         let is_of_it = |id: &str| Worktree::may_be_of(name.as_str(), id);
         let has_files = !files::list(&self.fork(name)).unwrap_or_default().is_empty();
         has_files
+            || is_kept(self.common_dir(), name)
             || recover::forks_of_worktrees(self.common_dir(), is_of_it)
                 .is_ok_and(|forks| forks.contains(name))
     }
@@ -232,8 +234,20 @@ impl Places {
                 .entry(name.to_string())
                 .or_insert_with(|| Some(self.read_record(&name)));
         }
+        for text in forks_with_kept_head(self.common_dir())? {
+            if let (false, Ok(name)) = (found.contains_key(&text), ForkName::parse(&text)) {
+                found.insert(text, Some(self.read_record(&name)));
+            }
+        }
         Ok(found.into_iter().collect())
     }
+}
+
+/// Returns whether the main repository keeps HEAD of the fork.
+///
+/// A removal takes its refs away while its directory is there.
+fn is_kept(common_dir: &Path, name: &ForkName) -> bool {
+    forks_with_kept_head(common_dir).is_ok_and(|forks| forks.contains(name.as_str()))
 }
 
 /// Result of reading a record.

@@ -15,6 +15,7 @@
 
 mod creation;
 mod dir;
+mod found;
 mod held;
 mod index;
 mod logged;
@@ -76,7 +77,8 @@ pub fn is_of_git_dir(label: &str) -> bool {
 }
 
 pub use self::creation::{OwnStart, alternates_of, copy_own};
-pub use self::own_branch::OwnBranch;
+pub use self::found::forks_with_kept_head;
+pub use self::own_branch::{OthersMove, OwnBranch};
 pub use self::point::GitPoint;
 pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
 pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, own_tips};

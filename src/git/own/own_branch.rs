@@ -30,8 +30,12 @@ pub enum OwnBranch {
     },
     /// Another process moved the branch, which stays.
     MovedByOthers {
+        /// Short name of the branch.
+        branch: String,
         /// Value of the branch.
         at: ObjectId,
+        /// Way in which it moved.
+        way: OthersMove,
     },
     /// Another process deleted the branch, which is not created again.
     DeletedInMain,
@@ -39,6 +43,20 @@ pub enum OwnBranch {
     InTheWay {
         /// Short name of that branch.
         branch: String,
+    },
+}
+
+/// Way in which others moved a fork's branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OthersMove {
+    /// The branch has more commits.
+    On,
+    /// The branch lost commits.
+    Back,
+    /// The branch has other commits instead of those after a common one.
+    Rewritten {
+        /// Value that the fork and the branch had in common last.
+        former: ObjectId,
     },
 }
 
@@ -71,7 +89,11 @@ impl Taking<'_> {
                     done => done,
                 }
             }
-            Some(at) => return Ok(Some(OwnBranch::MovedByOthers { at })),
+            Some(at) => {
+                let way = self.way_of_others(at, recorded.or(former))?;
+                let branch = own_branch.to_owned();
+                return Ok(Some(OwnBranch::MovedByOthers { branch, at, way }));
+            }
             None if recorded.is_some() => return Ok(Some(OwnBranch::DeletedInMain)),
             None => {
                 if let Some(branch) = self.main.conflicting_branch(own_branch)? {
@@ -108,6 +130,17 @@ impl Taking<'_> {
             Some(known) => Ok(!self.main.is_ancestor(at, known)?),
             None => Ok(true),
         }
+    }
+
+    /// Returns how others moved the branch from `known` to `at`.
+    fn way_of_others(&self, at: ObjectId, known: Option<ObjectId>) -> Result<OthersMove, GitError> {
+        Ok(match known {
+            Some(known) if self.main.is_ancestor(at, known)? => OthersMove::Back,
+            Some(known) if !self.main.is_ancestor(known, at)? => {
+                OthersMove::Rewritten { former: known }
+            }
+            _ => OthersMove::On,
+        })
     }
 
     fn move_unless_checked_out(

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gix::ObjectId;
 use gix::objs::{Find, Kind, TagRefIter};
@@ -136,6 +136,22 @@ impl GitPoint {
 }
 
 impl Repository {
+    /// Checks that a fork's new branch hides none that is lent.
+    ///
+    /// `git_dir` is the fork's own git directory.
+    ///
+    /// # Errors
+    /// [`GitError::BranchExists`], or [`GitError::Io`] if the list of hidden refs cannot be read.
+    pub fn check_hides_no_branch(&self, git_dir: &Path, name: &str) -> Result<(), GitError> {
+        let hidden = read_if_there(&git_dir.join(HIDDEN))?.unwrap_or_default();
+        let full_name = format!("refs/heads/{name}");
+        let mut hidden = hidden.split(|&byte| byte == b'\n');
+        if hidden.any(|path| path == full_name.as_bytes()) {
+            return Ok(());
+        }
+        self.check_branch_is_free(name)
+    }
+
     /// Records HEAD, refs and index of a fork as a tree.
     ///
     /// With `last`, a point of the fork whose index was the same, the index is not read. What the

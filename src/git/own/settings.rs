@@ -9,15 +9,18 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 
+mod known;
 pub mod pattern;
 pub mod refused;
 mod rules;
 pub mod text;
 
+pub(crate) use self::known::KnownSettings;
 use self::rules::{COPIED, LEFT_OUT, without_secrets};
 use self::text::{KeyParts, Setting, append, parse};
-use crate::{GitError, Repository, program};
+use crate::{GitError, Repository};
 
 /// Path of the shared settings in the fork's own git directory.
 pub const SHARED_PATH: &str = "tine/config";
@@ -39,8 +42,25 @@ const INCLUDE_KEY: &[u8] = b"include.path";
 /// [`GitError::GitFailed`] if git cannot read the configuration, [`GitError::GitMissing`] if git
 /// cannot be run.
 pub fn shared_settings(repository: &Repository, untrusted: bool) -> Result<Vec<u8>, GitError> {
+    let settings = main_settings(repository)?;
+    Ok(shared_of(repository, &settings, untrusted))
+}
+
+/// Returns the main repository's settings, at most ten seconds old.
+///
+/// A change of its own configuration file is always seen. The result is the same allocation for as
+/// long as nothing changes. Blocks while git reads the files.
+///
+/// # Errors
+/// Fails as [`shared_settings`].
+pub fn main_settings(repository: &Repository) -> Result<Arc<[Setting]>, GitError> {
+    repository.known_settings().of(repository)
+}
+
+/// Returns the text of [`shared_settings`] for given settings of the main repository.
+pub fn shared_of(repository: &Repository, settings: &[Setting], untrusted: bool) -> Vec<u8> {
     let mut text = b"# Settings of the main repository. tine writes this file.\n".to_vec();
-    for setting in main_settings(repository)? {
+    for setting in settings.iter().cloned() {
         let Some(mut setting) = as_shared(setting).filter(|setting| !is_copied(setting)) else {
             continue;
         };
@@ -55,14 +75,15 @@ pub fn shared_settings(repository: &Repository, untrusted: bool) -> Result<Vec<u
             log::warn!("the setting {key:?} is left out in forks: no file can hold it");
         }
     }
-    Ok(text)
+    text
 }
 
 /// Returns a new fork's settings of remotes, branches and submodules.
 ///
 /// A relative path to a remote becomes absolute: the fork is elsewhere.
 fn copied_settings(repository: &Repository) -> Result<Vec<Setting>, GitError> {
-    let shared = main_settings(repository)?.into_iter().filter_map(as_shared);
+    let settings = repository.known_settings().read(repository)?;
+    let shared = settings.iter().cloned().filter_map(as_shared);
     let mut copied: Vec<Setting> = shared.filter(is_copied).collect();
     for setting in &mut copied {
         let key = KeyParts::of(&setting.key);
@@ -115,39 +136,6 @@ fn as_shared(mut setting: Setting) -> Option<Setting> {
     setting.key = without_secrets(&setting.key);
     setting.value = setting.value.map(|value| without_secrets(&value));
     Some(setting)
-}
-
-/// Reads the main repository's settings in git's order.
-fn main_settings(repository: &Repository) -> Result<Vec<Setting>, GitError> {
-    let common_dir = repository.common_dir();
-    let mut settings = listed(repository, "--local")?;
-    if repository.config_bool("extensions.worktreeConfig") == Some(true)
-        && common_dir.join("config.worktree").exists()
-    {
-        settings.extend(listed(repository, "--worktree")?);
-    }
-    Ok(settings)
-}
-
-fn listed(repository: &Repository, scope: &str) -> Result<Vec<Setting>, GitError> {
-    let mut command = program::command(repository.common_dir());
-    command.env("GIT_DIR", repository.common_dir()).args([
-        "config",
-        scope,
-        "--includes",
-        "--list",
-        "-z",
-    ]);
-    let output = program::run(&mut command, b"")?;
-    let entries = output.split(|&byte| byte == 0);
-    let settings = entries.filter(|entry| !entry.is_empty()).map(|entry| {
-        let mut parts = entry.splitn(2, |&byte| byte == b'\n');
-        Setting {
-            key: parts.next().unwrap_or_default().to_vec(),
-            value: parts.next().map(<[u8]>::to_vec),
-        }
-    });
-    Ok(settings.collect())
 }
 
 /// Choices for a fork's own configuration file.

@@ -39,7 +39,8 @@ impl Repository {
     /// # Errors
     /// [`GitError::Io`] if a directory cannot be listed or a lock cannot be removed.
     pub fn release_stale_ref_locks(&self) -> Result<(), GitError> {
-        for dir in list_dir(&self.common_dir().join(KEEPING))? {
+        let mut dirs = list_dir(&self.common_dir().join(KEEPING))?;
+        while let Some(dir) = dirs.pop() {
             let paths = match list_dir(&dir) {
                 Ok(paths) => paths,
                 // It affects only its own fork.
@@ -49,10 +50,9 @@ impl Repository {
                 }
             };
             for path in paths {
-                if path
-                    .extension()
-                    .is_some_and(|extension| extension == "lock")
-                {
+                if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+                    dirs.push(path);
+                } else if path.extension().is_some_and(|suffix| suffix == "lock") {
                     remove_stale_lock(&path)?;
                 }
             }

@@ -332,8 +332,10 @@ fn locks_that_a_dead_process_left_are_released() {
     let locks = [
         refs.join("tine/demo/head.lock"),
         refs.join("tine/demo/base.lock"),
+        refs.join("tine/demo/git/heads/tine/demo.lock"),
     ];
     for lock in &locks {
+        fs::create_dir_all(lock.parent().unwrap()).unwrap();
         fs::write(lock, "").unwrap();
     }
     let branch_lock = refs.join("heads/main.lock");

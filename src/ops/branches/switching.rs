@@ -174,7 +174,7 @@ fn switch(
         ..
     }) = &start
     {
-        repository.follow_remote_branch(git_dir, &branch, revision);
+        repository.follow_remote_branch(&open.worktree, &branch, revision);
     }
     note_head(guard, &repository);
     log::info!("{fork} is on {branch}");

@@ -2,6 +2,7 @@
 
 use super::{SequenceArgs, TargetState, mailboxes};
 use crate::failure::{ErrorCode, Failure};
+use crate::state::taking;
 use crate::target::{Target, fork_called};
 use tine_change::branches;
 use tine_change::fork_point::kept_by_update;
@@ -71,6 +72,7 @@ pub(super) fn upstream(
     let branch = match (from, target.guard) {
         (Some(word), _) => {
             if let Some(fork) = fork_called(daemon, word) {
+                taking::bring_fork(daemon, &fork);
                 let worktree = daemon.store.worktree_of(&fork)?;
                 let head = repository.head_of(worktree.git_dir())?.commit_id();
                 return head
@@ -95,6 +97,7 @@ pub(super) fn upstream(
         )
         .hint("name the revision to bring it up to: `--from REV`"));
     };
+    taking::bring_branch(daemon, &branch);
     match repository.branch(&branch)? {
         Some(tip) => Ok(Some(tip)),
         None => Err(Failure::from(GitError::UnknownRevision(branch))

@@ -355,12 +355,7 @@ impl Daemon {
             _held: held,
         };
         guard.finish_outside_end();
-        if let Err(failure) = taking::take_over_if_pending(self, slot) {
-            log::warn!("{}: its commits are not taken over: {failure}", slot.name);
-        }
-        if let Err(failure) = taking::bring_staged(self, slot) {
-            log::warn!("{}: what is staged is not brought: {failure}", slot.name);
-        }
+        guard.bring_git_dir();
         guard
     }
 

@@ -17,7 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use super::slots::{Daemon, Slot};
 use crate::failure::Failure;
 use tine_dotgit::GitChange;
-use tine_git::own::{OwnBranch, RefsStamp, RejectedRef, TakenOver};
+use tine_git::own::{OthersMove, OwnBranch, RefsStamp, RejectedRef, TakenOver};
+use tine_path::shell::shell_word;
 use tine_store::{ForkName, GitKind, IndexStamp};
 
 /// Pause after a ref moved, in which git finishes its command.
@@ -186,6 +187,31 @@ pub fn take_over_if_pending(daemon: &Daemon, slot: &Slot) -> Result<(), Failure>
     take_over_now(daemon, slot)
 }
 
+/// Does the same as [`take_over_if_pending`] for a reader. A failure is logged.
+pub fn bring(daemon: &Daemon, slot: &Slot) {
+    if let Err(failure) = take_over_if_pending(daemon, slot) {
+        log::warn!("{}: its commits are not taken over: {failure}", slot.name);
+    }
+}
+
+/// Does the same as [`bring`] for any fork.
+pub fn bring_fork(daemon: &Daemon, fork: &ForkName) {
+    if let Some(slot) = daemon.known_slot(fork) {
+        bring(daemon, &slot);
+    }
+}
+
+/// Brings what is committed in the fork that the branch follows.
+///
+/// `branch` is a short name in the main repository.
+pub fn bring_branch(daemon: &Daemon, branch: &str) {
+    for record in daemon.store.records().0 {
+        if record.followed_branch.as_deref() == Some(branch) {
+            bring_fork(daemon, &record.name);
+        }
+    }
+}
+
 /// Brings what is staged in the fork.
 ///
 /// Does nothing for a linked worktree, and while the index is the same.
@@ -269,7 +295,12 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
         };
         return Ok(());
     }
-    let before = slot.take_over.last.lock().clone();
+    let before = {
+        let mut last = slot.take_over.last.lock();
+        // Also if this fails: the mount must follow what tine changes in the git directory.
+        last.is_own = true;
+        last.clone()
+    };
     let git_dir = daemon.store.worktree_dir(&record);
     let seen = RefsStamp::of(&git_dir);
     let followed = record.followed_branch.as_deref();
@@ -334,9 +365,24 @@ pub fn note(slot: &Slot) -> Option<String> {
             "its branch stays, as {} has it checked out; `git merge refs/tine/{fork}/git/HEAD` there joins both",
             at.display()
         )),
-        OwnBranch::MovedByOthers { at } => Some(format!(
-            "its branch stays at {at} in the main repository, where somebody moved it; `git merge {at}` in the fork joins both"
-        )),
+        OwnBranch::MovedByOthers { branch, at, way } => {
+            let joins = match way {
+                OthersMove::On => format!("`git merge {at}` in the fork joins both"),
+                // The fork has all that the branch has, so a merge would do nothing.
+                OthersMove::Back => format!(
+                    "`git branch -f {} {}` there moves it on",
+                    shell_word(branch),
+                    shell_word(format!("refs/tine/{fork}/git/heads/{branch}"))
+                ),
+                OthersMove::Rewritten { former } => format!(
+                    "`git rebase --onto {at} {former}` in the fork goes on with the rewritten history, and `git merge {at}` \
+                     joins both"
+                ),
+            };
+            Some(format!(
+                "its branch stays at {at} in the main repository, where somebody moved it; {joins}"
+            ))
+        }
         OwnBranch::DeletedInMain => Some(
             "its branch was deleted in the main repository, and goes on in the fork".to_owned(),
         ),

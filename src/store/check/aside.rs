@@ -295,11 +295,19 @@ fn moved_in(aside: &Path) -> Result<Vec<PathBuf>, StoreError> {
                 && !is_there(&path.join("log"))
                 && is_there(&path.join(FILES_NAME))
                 && !path.join(FILES_NAME).is_dir();
-            let paths = if is_list_only || is_file_only || is_part_only {
+            let mut paths = if is_list_only || is_file_only || is_part_only {
                 files::list(&path)?
             } else {
                 vec![path]
             };
+            // Of a fork's own git directory, which stayed, as did its objects.
+            for dir in ["git", "git/objects"] {
+                let is_it = |path: &PathBuf| is_list_only && path.ends_with(dir) && path.is_dir();
+                if let Some(at) = paths.iter().position(is_it) {
+                    let dir = paths.remove(at);
+                    paths.extend(files::list(&dir)?);
+                }
+            }
             for path in paths {
                 moved.extend(path.strip_prefix(aside).map(Path::to_owned));
             }

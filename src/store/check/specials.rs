@@ -1,11 +1,12 @@
 //! Pipes, sockets and devices in the place of files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::finding::{FindingKind, Found, Repair};
 use super::{Inventory, REPAIRS, StoreCheck};
-use crate::RecordKind;
+use crate::{ForkName, RecordKind};
 use tine_sys::file;
 
 /// Directories of the store with only tine's files.
@@ -33,15 +34,14 @@ impl StoreCheck<'_> {
         for dir in DIRS.iter().chain(&kinds) {
             specials.extend(specials_below(&root.join(dir)));
         }
-        let mut found: Vec<_> = specials.into_iter().map(|path| (None, path)).collect();
+        let mut found: BTreeMap<PathBuf, Option<&ForkName>> =
+            specials.into_iter().map(|path| (path, None)).collect();
         for record in &inventory.records {
             let specials = specials_below(&self.store.worktree_dir(record));
-            found.extend(specials.into_iter().map(|path| (Some(&record.name), path)));
+            found.extend(specials.into_iter().map(|path| (path, Some(&record.name))));
         }
-        found.sort();
-        found.dedup();
         let common_dir = self.places().common_dir().to_owned();
-        for (fork, path) in found {
+        for (path, fork) in found {
             let is_reported = |known: &Found| path.starts_with(&known.finding.what);
             if self.found.iter().any(is_reported) {
                 continue;

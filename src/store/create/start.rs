@@ -8,6 +8,9 @@ use crate::initial::ParentOptions;
 use crate::{Store, StoreError};
 use tine_git::{GitError, Head, ObjectId};
 
+/// Beginning of the names of the branches that tine makes for forks.
+const OWN_BRANCHES: &str = "tine/";
+
 /// Branch and commit at which a new fork begins.
 pub(crate) struct Start {
     /// Short name.
@@ -34,12 +37,6 @@ impl Start {
         }
     }
 
-    /// Returns the branch of the main repository that follows the fork's.
-    pub(super) fn followed(&self, options: &ForkOptions) -> Option<String> {
-        let follows = self.is_new || (options.follow && !self.is_detached);
-        (follows && !options.git_kind.is_linked()).then(|| self.branch.clone())
-    }
-
     pub(crate) fn head(&self) -> Head {
         let name = format!("refs/heads/{}", self.branch);
         match self.commit_id {
@@ -51,6 +48,23 @@ impl Start {
 }
 
 impl Store {
+    /// Returns the branch of the main repository that follows the new fork's.
+    ///
+    /// A branch that was there before is the user's, unless tine made it for a fork that is gone.
+    pub(super) fn followed_by(&self, start: &Start, options: &ForkOptions) -> Option<String> {
+        if options.git_kind.is_linked() || start.is_detached {
+            return None;
+        }
+        let branch = &start.branch;
+        let is_left_over = || {
+            let records = self.records().0;
+            let mut followed = records.iter().map(|record| &record.followed_branch);
+            branch.starts_with(OWN_BRANCHES)
+                && !followed.any(|other| other.as_ref() == Some(branch))
+        };
+        (start.is_new || options.follow || is_left_over()).then(|| branch.clone())
+    }
+
     /// Decides branch and commit of a new fork. Changes nothing.
     ///
     /// The caller holds the branch's lease.

@@ -1,7 +1,7 @@
 //! What git programs do in a fork arrives in the main repository.
 
 use super::*;
-use crate::own::OwnBranch;
+use crate::own::{OthersMove, OwnBranch};
 
 #[test]
 fn commits_arrive_and_objects_leave() {
@@ -230,7 +230,11 @@ fn the_branch_follows_unless_somebody_else_uses_it() {
     let three = fork.commit("three");
     assert_eq!(
         fork.take_all().branch,
-        Some(OwnBranch::MovedByOthers { at: one })
+        Some(OwnBranch::MovedByOthers {
+            branch: "tine/f".to_owned(),
+            at: one,
+            way: OthersMove::Rewritten { former: two },
+        })
     );
     assert_eq!(main.id_of("tine/f"), one);
     main.git(&["branch", "-q", "-f", "tine/f", &three.to_string()]);

@@ -16,7 +16,7 @@ use tine_dotgit::guarding::Refusals;
 use tine_dotgit::{Callbacks, GitDirectory};
 use tine_fuse::{FuseMount, MountError, MountOptions, UnmountMode};
 use tine_git::own::alternates_of;
-use tine_git::{Head, Repository};
+use tine_git::{Head, Repository, Worktree};
 use tine_store::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason,
 };
@@ -67,6 +67,16 @@ impl ForkGuard<'_> {
         self.slot.resync_git_dir();
         if let Err(failure) = taking::take_over_if_moved(self.daemon, self.slot) {
             log::warn!("{}: its commits are not taken over: {failure}", self.name());
+        }
+    }
+
+    /// Brings what git did in the fork to the main repository.
+    ///
+    /// That is what it committed and what it staged. Does nothing for a linked worktree.
+    pub(super) fn bring_git_dir(&self) {
+        taking::bring(self.daemon, self.slot);
+        if let Err(failure) = taking::bring_staged(self.daemon, self.slot) {
+            log::warn!("{}: what is staged is not brought: {failure}", self.name());
         }
     }
 
@@ -187,9 +197,13 @@ impl ForkGuard<'_> {
     /// A program may have removed or damaged them.
     pub(super) fn repair_worktree(&self, fork: &Fork) {
         let name = self.name();
-        if !fork.worktree.git_dir().exists()
-            && let Err(error) = self.daemon.store.worktree_of(name)
-        {
+        let git_dir = fork.worktree.git_dir();
+        let is_there = if fork.worktree.is_own() {
+            Worktree::open_own(git_dir.to_owned()).is_ok()
+        } else {
+            git_dir.exists()
+        };
+        if !is_there && let Err(error) = self.daemon.store.worktree_of(name) {
             log::warn!("{name}: its worktree is gone: {error}");
         }
         if let Err(error) = fork.mend_dot_git() {
@@ -487,6 +501,8 @@ impl ForkGuard<'_> {
         }
         self.close();
         log::info!("{} was unmounted from outside", self.name());
+        // The policy may commit, merge or hand over what git has just done.
+        self.bring_git_dir();
         if let Err(failure) = policy::after_outside_unmount(self) {
             let failure = policy_failed(self.name(), failure);
             log::error!("{failure}");
