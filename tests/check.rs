@@ -260,7 +260,7 @@ fn contents_that_are_cut_off_are_told_with_how_much_is_left() {
 #[test]
 fn contents_that_are_lost_are_told_after_the_fork_was_opened_too() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let stopped = Stopped::new(&repo);
     let data = stopped.open_layer("one").join("data");
     fs::File::options()
@@ -500,7 +500,7 @@ fn a_damaged_record_is_moved_aside_with_all_that_only_it_names() {
         .into_values()
         .collect();
     assert_eq!(moved, contents, "every byte of its layer is kept");
-    assert!(aside.join("worktrees/one/HEAD").exists());
+    assert!(aside.join("forks/one/git/HEAD").exists());
     assert_eq!(
         files_beneath(&stopped.open_layer("two")),
         other,
@@ -707,12 +707,12 @@ fn a_dry_run_of_a_repair_changes_nothing() {
 /// Removes the commit that the fork made last from the repository.
 fn lose_head(repo: &TestRepo, fork: &str) -> String {
     let head = repo.git(&["rev-parse", &format!("refs/heads/tine/{fork}")]);
-    let object = repo
-        .common_dir()
-        .join("objects")
-        .join(&head[..2])
-        .join(&head[2..]);
-    fs::remove_file(object).unwrap();
+    // Also the second name, and what the fork itself has.
+    let name = &head[2..];
+    repo.sh_in(
+        &repo.common_dir(),
+        &format!("find . -type f -name '*{name}*' -delete; rm -rf objects/tine-held"),
+    );
     head
 }
 
@@ -722,8 +722,9 @@ fn with_lost_head(stopped: &Stopped<'_>) -> (PathBuf, String) {
     let dir = stopped.repo.root().join("repo.forks/one");
     stopped.tine.ok(&["commit", "one", "-m", "work"]);
     fs::write(dir.join("open.txt"), "open\n").unwrap();
-    let head = lose_head(stopped.repo, "one");
+    // A daemon gives back what it has just taken over.
     stopped.tine.ok(&["daemon", "stop"]);
+    let head = lose_head(stopped.repo, "one");
     (dir, head)
 }
 
@@ -794,6 +795,14 @@ fn a_head_and_an_index_that_cannot_be_read_cost_nothing_that_was_written() {
         stopped.check(&[], 0);
     }
     assert_eq!(fs::read(worktree.join("HEAD")).unwrap(), head);
+}
+
+#[test]
+fn a_registration_without_its_files_is_made_whole() {
+    require_fuse!();
+    let repo = TestRepo::new().with_linked_forks();
+    let stopped = Stopped::new(&repo);
+    let worktree = repo.git_dir_of_fork("one");
     fs::remove_file(worktree.join("commondir")).unwrap();
     fs::remove_file(worktree.join("gitdir")).unwrap();
     let status = stopped.tine.ok(&["status", "one"]);
@@ -805,7 +814,7 @@ fn a_head_and_an_index_that_cannot_be_read_cost_nothing_that_was_written() {
 #[test]
 fn a_worktree_that_goes_while_its_fork_is_mounted_is_registered_again() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     fs::write(dir.join("committed.txt"), "committed\n").unwrap();
@@ -844,7 +853,7 @@ fn a_worktree_that_goes_while_its_fork_is_mounted_is_registered_again() {
 #[test]
 fn a_dot_git_file_that_a_program_removed_or_changed_is_written_anew() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let stopped = Stopped::new(&repo);
     stopped.tine.ok(&["list"]);
     let dot_git = repo.root().join("repo.forks/one/.git");
@@ -930,7 +939,6 @@ fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
         }
         stopped.tine.ok(&["daemon", "stop"]);
         assert_eq!((layers(), refs()), before, "{lost}");
-        assert!(repo.git_dir_of_fork("two").join("HEAD").exists(), "{lost}");
         if lost == "forks" {
             fs::remove_dir(stopped.store().join("forks")).unwrap();
         }
@@ -1020,22 +1028,33 @@ fn a_deletion_under_a_lock_of_gits_changes_nothing() {
 #[test]
 fn what_cannot_be_read_hurts_only_itself_and_is_not_repaired() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let stopped = Stopped::new(&repo);
-    let git_dir = repo.common_dir();
-    let index = git_dir.join("worktrees/one/index");
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        hurts_only_itself(&repo);
+    }
+}
+
+fn hurts_only_itself(repo: &TestRepo) {
+    let stopped = Stopped::new(repo);
+    let git_dir = repo.git_dir_of_fork("one");
+    let index = git_dir.join("index");
     let staged = fs::read(&index).unwrap();
     let layer = stopped.open_layer("one");
+    let is_own = git_dir.starts_with(stopped.store());
+    let branch = repo.common_dir().join("refs/heads/tine/one");
     for path in [
         index.clone(),
-        git_dir.join("worktrees/one/HEAD"),
-        git_dir.join("refs/heads/tine/one"),
+        git_dir.join("HEAD"),
+        branch.clone(),
         layer.join("log"),
-        git_dir.join("worktrees/one"),
+        git_dir.clone(),
         stopped.store().join("forks/one"),
     ] {
+        if is_own && path == branch {
+            // The fork does not need it.
+            continue;
+        }
         // Not even root can follow it.
-        let moved = MovedAway::new(&repo, path.clone());
+        let moved = MovedAway::new(repo, path.clone());
         std::os::unix::fs::symlink(&path, &path).unwrap();
         let report = stopped.check(&["--repair"], 1);
         let finding = &report["findings"][0];
@@ -1068,14 +1087,21 @@ fn what_cannot_be_read_hurts_only_itself_and_is_not_repaired() {
 #[test]
 fn a_file_that_a_repair_made_again_can_be_exchanged_for_what_it_was() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let stopped = Stopped::new(&repo);
-    for name in [
+    let own = ["forks/one/git/index", "forks/one/git/HEAD"];
+    exchanged(&TestRepo::new(), "tine", &own);
+    let linked = [
         "worktrees/one/index",
         "worktrees/one/HEAD",
         "refs/heads/tine/one",
-    ] {
-        let path = repo.common_dir().join(name);
+    ];
+    exchanged(&TestRepo::new().with_linked_forks(), "", &linked);
+}
+
+/// `names` are relative to `top`, which is in the common directory.
+fn exchanged(repo: &TestRepo, top: &str, names: &[&str]) {
+    let stopped = Stopped::new(repo);
+    for &name in names {
+        let path = repo.common_dir().join(top).join(name);
         fs::write(&path, "damaged").unwrap();
         let report = stopped.check(&["--repair"], 0);
         let repaired = report["findings"][0]["repaired"].as_str().unwrap();

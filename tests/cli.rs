@@ -228,6 +228,7 @@ fn failure_of(output: &Output, what: &str) -> Value {
 /// in both forms, and leave everything as it was. The failure.
 #[track_caller]
 fn refused(repo: &TestRepo, tine: &Tine, args: &[&str], code: &str, exit: i32) -> Value {
+    take_over(repo, tine);
     let before = state(repo);
     let output = tine.run(args);
     let what = format!("tine {args:?}");
@@ -275,6 +276,17 @@ fn written(tine: &Tine, args: &[&str], input: &[u8]) -> String {
     run_with_timeout_of(&mut tine.command(args), limit, input)
         .expect_success(&format!("tine {args:?}"))
         .text()
+}
+
+/// Has tine take over what git did in forks, as each command about a fork does first.
+fn take_over(repo: &TestRepo, tine: &Tine) {
+    let forks = repo.common_dir().join("tine/forks");
+    for fork in names_in(&forks).split_whitespace() {
+        if forks.join(fork).join("git").exists() {
+            // It fails for forks that are damaged.
+            tine.run(&["status", fork]);
+        }
+    }
 }
 
 /// What a refused command must leave alone: refs, worktrees, the checkout, what lies beside it, and

@@ -63,7 +63,8 @@ fn invariant_15_and_16_no_work_is_lost_whatever_several_actors_do_at_the_same_ti
     let mut runs = 0;
     while runs == 0 || began.elapsed() < limit {
         let plan = Plan::generate(plan_seed, &shape);
-        let outcome = run(&plan);
+        let git = if plan_seed % 2 == 0 { "own" } else { "linked" };
+        let outcome = run(&plan, git);
         runs += 1;
         if std::env::var_os("TINE_CONSERVATION_TRACE").is_some() {
             eprintln!("{}", outcome.trace);
@@ -79,19 +80,23 @@ fn invariant_15_and_16_no_work_is_lost_whatever_several_actors_do_at_the_same_ti
 
 /// What came of a plan.
 struct Outcome {
+    git: &'static str,
     failures: Vec<Failure>,
     /// A line for each step: when, who, what, and what was answered.
     trace: String,
 }
 
-/// Carries a plan out in a new repository, and looks for all marks.
-fn run(plan: &Plan) -> Outcome {
+/// Carries a plan out in a new repository, and looks for all marks. `git` is what git finds in a
+/// fork, as for `tine.git`.
+fn run(plan: &Plan, git: &'static str) -> Outcome {
     let repo = TestRepo::new().without_maintenance();
+    repo.git(&["config", "tine.git", git]);
     let tine = Tine::new(&repo);
     let world = World::new(&repo, &tine, plan);
     world.carry_out(plan);
     let failures = oracle::judge(&world);
     Outcome {
+        git,
         failures,
         trace: world.trace(),
     }
@@ -103,8 +108,8 @@ fn number(variable: &str) -> Option<u64> {
 
 /// Carries a plan out so often, and finds nothing amiss.
 fn holds(plan: &Plan, times: usize) {
-    for _ in 0..times {
-        let outcome = run(plan);
+    for number in 0..times {
+        let outcome = run(plan, ["own", "linked"][number % 2]);
         let failures: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
         assert!(
             failures.is_empty(),

@@ -66,19 +66,22 @@ fn seeded() -> (Random, SayWhich<'static>) {
 pub fn assert_nothing_else(repo: &TestRepo, what: &str, names: &BTreeSet<String>) {
     let common_dir = repo.common_dir();
     let store = common_dir.join("tine");
+    assert_eq!(names_in(&store.join("forks")), *names, "{what}: records");
+    let is_own = |name: &&String| store.join("forks").join(name).join("git").exists();
+    let linked: BTreeSet<String> = names.iter().filter(|name| !is_own(name)).cloned().collect();
     assert_eq!(
         names_in(&common_dir.join("worktrees")),
-        *names,
+        linked,
         "{what}: worktrees"
     );
-    assert_eq!(names_in(&store.join("forks")), *names, "{what}: records");
     let mut layers = BTreeSet::new();
     for name in names {
         let dir = store.join("forks").join(name);
         for file in names_in(&dir) {
-            let known = ["fork.json", "snapshots.json", "operations"].contains(&file.as_str());
+            let known =
+                ["fork.json", "snapshots.json", "operations", "git"].contains(&file.as_str());
             assert!(known, "{what}: {file} of {name}");
-            if file == "operations" {
+            if ["operations", "git"].contains(&file.as_str()) {
                 // A directory of its own, which names no layers.
                 continue;
             }

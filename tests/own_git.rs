@@ -35,6 +35,13 @@ fn new_own(tine: &Tine<'_>, name: &str) -> PathBuf {
     PathBuf::from(path.trim_end())
 }
 
+/// Makes a fork that is a linked worktree, and returns its mount.
+#[track_caller]
+fn new_linked(tine: &Tine<'_>, name: &str) -> PathBuf {
+    let path = tine.ok(&["new", name, "--git", "linked"]);
+    PathBuf::from(path.trim_end())
+}
+
 /// Waits until the main repository has `revision` at `commit`.
 ///
 /// Panics after two seconds: taking over is a matter of milliseconds.

@@ -316,6 +316,22 @@ fn tine_in(tine: &Tine<'_>, dir: &Path, args: &[&str]) -> String {
 }
 
 /// Where `git worktree list` has the fork's worktree.
+/// That git, run in a fork's place, works in the repository `of`, and knows the place.
+fn assert_at_home(repo: &TestRepo, of: &Path, place: &Path) {
+    assert_eq!(
+        repo.git_in(place, &["status", "--porcelain"]),
+        "?? work.txt"
+    );
+    let log = repo.git_in(place, &["log", "--format=%H", "-1"]);
+    assert_eq!(log, repo.git_in(of, &["rev-parse", "HEAD"]));
+    assert_eq!(
+        worktrees(repo, of).contains(place.to_str().unwrap()),
+        place.join(".git").is_file(),
+        "the worktrees of {}",
+        of.display()
+    );
+}
+
 fn worktrees(repo: &TestRepo, dir: &Path) -> String {
     let output = run_with_timeout(repo.command(Path::new("git"), dir).args([
         "worktree",
@@ -328,8 +344,13 @@ fn worktrees(repo: &TestRepo, dir: &Path) -> String {
 #[test]
 fn a_copy_takes_places_of_its_own() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        a_copy_takes_places_of_its_own_in(&repo);
+    }
+}
+
+fn a_copy_takes_places_of_its_own_in(repo: &TestRepo) {
+    let tine = Tine::new(repo);
     let dir = tine.new_fork("one");
     fs::write(dir.join("work.txt"), "work\n").unwrap();
     tine.ok(&["daemon", "stop"]);
@@ -349,17 +370,12 @@ fn a_copy_takes_places_of_its_own() {
         !mounted_at(&dir).contains(&"fuse.tine".to_owned()),
         "the original's place is its own"
     );
-    assert!(worktrees(&repo, &copy).contains("copy.forks/one"));
-    let status = run_with_timeout(
-        repo.command(Path::new("git"), &own)
-            .args(["status", "--porcelain"]),
-    );
-    assert_eq!(status.expect_success("git status").text(), "?? work.txt");
+    assert_at_home(repo, &copy, &own);
 
     tine.ok(&["list"]);
     fs::write(dir.join("work.txt"), "the original's\n").unwrap();
     assert_eq!(fs::read_to_string(own.join("work.txt")).unwrap(), "work\n");
-    assert!(worktrees(&repo, repo.dir()).contains("repo.forks/one"));
+    assert_at_home(repo, repo.dir(), &dir);
     tine_in(&tine, &copy, &["delete", "one", "--force"]);
     assert_eq!(
         fs::read_to_string(dir.join("work.txt")).unwrap(),
@@ -371,8 +387,13 @@ fn a_copy_takes_places_of_its_own() {
 #[test]
 fn a_repository_that_was_moved_takes_its_places_along() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        a_repository_that_was_moved_takes_its_places_along_in(&repo);
+    }
+}
+
+fn a_repository_that_was_moved_takes_its_places_along_in(repo: &TestRepo) {
+    let tine = Tine::new(repo);
     let dir = tine.new_fork("one");
     fs::write(dir.join("work.txt"), "work\n").unwrap();
     tine.kill_daemon();
@@ -386,7 +407,7 @@ fn a_repository_that_was_moved_takes_its_places_along() {
     let own = parent.join("repo.forks/one");
     assert_eq!(fs::read_to_string(own.join("work.txt")).unwrap(), "work\n");
     assert!(!dir.exists(), "the old place is not made anew");
-    assert!(worktrees(&repo, &moved).contains("parent/repo.forks/one"));
+    assert_at_home(repo, &moved, &own);
 
     // By itself: the old place is left behind, and goes.
     tine_in(&tine, &moved, &["daemon", "stop"]);
@@ -396,5 +417,6 @@ fn a_repository_that_was_moved_takes_its_places_along() {
     let last = parent.join("renamed.forks/one");
     assert_eq!(fs::read_to_string(last.join("work.txt")).unwrap(), "work\n");
     assert!(!own.exists());
+    assert_at_home(repo, &renamed, &last);
     tine_in(&tine, &renamed, &["daemon", "stop"]);
 }

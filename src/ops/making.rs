@@ -165,7 +165,7 @@ pub struct NewOptions {
     pub follow: bool,
 
     /// What git finds in the fork: a repository of its own, or a linked worktree [default: as the
-    /// fork that it begins as, or what tine.git says, or linked]
+    /// fork that it begins as, or what tine.git says, or own]
     #[arg(long, value_enum, value_name = "KIND")]
     #[schemars(skip)]
     #[serde(default)]

@@ -65,7 +65,7 @@ fn is_put_back(repo: &TestRepo, tine: &Tine<'_>, branch: &str, was: &str) {
 fn a_damaged_branch_that_forks_came_from_holds_none_of_them_up() {
     require_fuse!();
     for damage in DAMAGES {
-        let repo = TestRepo::new();
+        let repo = TestRepo::new().with_linked_forks();
         let tine = two_forks(&repo);
         let branch = repo.git(&["symbolic-ref", "HEAD"]).trim().to_owned();
         let was = repo.git(&["rev-parse", "HEAD"]).trim().to_owned();

@@ -201,7 +201,7 @@ fn an_open_layer_whose_header_or_log_or_directory_is_gone_is_made_anew() {
     stopped.check(&["--repair"], 0);
     stopped.tine.ok(&["mount", "one"]);
     assert!(!dir.join("new.txt").exists());
-    assert!(dir.join(".git").is_file());
+    assert!(dir.join(".git").exists());
     stopped.tine.ok(&["daemon", "stop"]);
     stopped.check(&[], 0);
 }
@@ -468,7 +468,7 @@ fn a_file_where_the_store_has_a_directory_is_set_aside_and_missing_directories_a
             stopped.tine.ok(&["list"]);
             let made = stopped.tine.ok(&["new", &format!("{name}-{is_file}")]);
             assert!(
-                Path::new(made.trim()).join(".git").is_file(),
+                Path::new(made.trim()).join(".git").exists(),
                 "{name}: {made}"
             );
             stopped.tine.ok(&["status", "one"]);

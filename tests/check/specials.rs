@@ -57,16 +57,21 @@ fn run(tine: &Tine<'_>, args: &[&str]) -> std::process::Output {
 #[test]
 fn a_pipe_in_the_place_of_any_file_hurts_only_that_and_is_found() {
     require_fuse!();
-    let repo = TestRepo::new();
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        a_pipe_hurts_only_that(&repo);
+    }
+}
+
+fn a_pipe_hurts_only_that(repo: &TestRepo) {
     let stopped = Stopped {
-        tine: with_all(&repo),
-        repo: &repo,
+        tine: with_all(repo),
+        repo,
     };
     let Stopped { tine, .. } = &stopped;
     let common_dir = repo.common_dir();
     let mut files: Vec<PathBuf> = files_beneath(&stopped.store()).into_keys().collect();
     for fork in ["one", "two"] {
-        files.extend(files_beneath(&common_dir.join("worktrees").join(fork)).into_keys());
+        files.extend(files_beneath(&repo.git_dir_of_fork(fork)).into_keys());
     }
     // Where nothing is as long as nothing is under way.
     let may_be_there = [
@@ -80,14 +85,17 @@ fn a_pipe_in_the_place_of_any_file_hurts_only_that_and_is_found() {
         "tine/moves/1.json",
         "tine/unsaved-reads/1.json",
         "tine/open-files/1.json",
-        "worktrees/one/MERGE_HEAD",
-        "worktrees/one/BISECT_START",
-        "worktrees/one/rebase-merge/head-name",
-        "worktrees/one/sequencer/todo",
-        "worktrees/one/config.worktree",
-        "worktrees/one/logs/HEAD",
     ];
     files.extend(may_be_there.map(|name| common_dir.join(name)));
+    let of_git = [
+        "MERGE_HEAD",
+        "BISECT_START",
+        "rebase-merge/head-name",
+        "sequencer/todo",
+        "config.worktree",
+        "logs/HEAD",
+    ];
+    files.extend(of_git.map(|name| repo.git_dir_of_fork("one").join(name)));
     // One of them is as good as another.
     files.retain(|path| !path.parent().unwrap().ends_with("spares") || path.ends_with("0"));
     files.sort();
@@ -109,7 +117,7 @@ fn a_pipe_in_the_place_of_any_file_hurts_only_that_and_is_found() {
             true => fs::rename(path, &away).unwrap(),
             false => fs::create_dir_all(path.parent().unwrap()).unwrap(),
         }
-        make_pipe(&repo, path);
+        make_pipe(repo, path);
 
         if !is_lock && name != "tine/daemon.log" {
             let checked = run(tine, &["check"]);
@@ -127,7 +135,7 @@ fn a_pipe_in_the_place_of_any_file_hurts_only_that_and_is_found() {
         ];
         for command in commands {
             if command[0] == "commit" {
-                fs::write(dir_of(&repo, other).join("number"), number.to_string()).unwrap();
+                fs::write(dir_of(repo, other).join("number"), number.to_string()).unwrap();
             }
             let output = run(tine, command);
             let said = output.error_text();
@@ -162,31 +170,38 @@ fn a_pipe_in_the_place_of_any_file_hurts_only_that_and_is_found() {
 #[test]
 fn a_pipe_that_stands_for_a_file_is_set_aside_and_the_fork_goes_on() {
     require_fuse!();
-    let repo = TestRepo::new();
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        goes_on_without_a_pipe(&repo);
+    }
+}
+
+fn goes_on_without_a_pipe(repo: &TestRepo) {
     let stopped = Stopped {
-        tine: with_all(&repo),
-        repo: &repo,
+        tine: with_all(repo),
+        repo,
     };
     let worktree = repo.git_dir_of_fork("one");
-    for (name, kind) in [
+    let mut names = vec![
         ("HEAD", "head-damaged"),
         ("index", "index-damaged"),
         ("MERGE_HEAD", "not-a-file"),
-        ("locked", "not-a-file"),
-        ("gitdir", "not-a-file"),
-    ] {
+    ];
+    if worktree.join("locked").exists() {
+        names.extend([("locked", "not-a-file"), ("gitdir", "not-a-file")]);
+    }
+    for (name, kind) in names {
         let path = worktree.join(name);
         let before = fs::read(&path).ok();
         if before.is_some() {
             fs::remove_file(&path).unwrap();
         }
-        make_pipe(&repo, &path);
+        make_pipe(repo, &path);
         let found = stopped.only(kind);
         assert_eq!(found["what"], path.to_str().unwrap());
         assert_eq!(found["fork"], "one");
         stopped.check(&["--repair"], 0);
         stopped.tine.ok(&["mount", "one"]);
-        let dir = dir_of(&repo, "one");
+        let dir = dir_of(repo, "one");
         assert_eq!(fs::read_to_string(dir.join("last.txt")).unwrap(), "last\n");
         repo.git_in(&dir, &["status"]);
         stopped.tine.ok(&["daemon", "stop"]);

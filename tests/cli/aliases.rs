@@ -24,6 +24,7 @@ fn refs(repo: &TestRepo) -> String {
 fn an_alias_is_in_use_where_the_branch_behind_it_is() {
     require_fuse!();
     let (repo, _) = repo_with_branches();
+    let repo = repo.with_linked_forks();
     let tine = Tine::new(&repo);
     tine.ok(&["new", "demo", "--no-mount"]);
     alias(&repo, "of-main", "main");

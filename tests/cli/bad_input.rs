@@ -57,7 +57,7 @@ fn a_revision_that_does_not_exist() {
 #[test]
 fn a_branch_that_cannot_be_had() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     repo.git(&["branch", "taken"]);
     let tine = Tine::new(&repo);
     let failure = refused(

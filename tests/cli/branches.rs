@@ -45,8 +45,8 @@ fn a_branch_is_made_at_every_kind_of_point() {
         &dir,
         "echo x > x; git add x; git commit -qm own; echo more > more",
     );
-    let own = repo.git(&["rev-parse", "tine/demo"]);
     tine.ok(&["snapshot", "demo", "dirty"]);
+    let own = repo.git(&["rev-parse", "tine/demo"]);
     let topic = repo.git(&["rev-parse", "topic"]);
     for (number, (args, commit, uncommitted)) in [
         (&[][..], &base, false),
@@ -110,10 +110,11 @@ fn a_branch_is_made_at_every_kind_of_point() {
         }
     }
     // What begins at a remote branch follows it, as git has it.
-    repo.sh_in(
-        repo.dir(),
-        "git remote add origin ../plain; git fetch -q origin",
-    );
+    for place in [repo.dir(), &dir] {
+        let add = "git remote add origin ../plain";
+        repo.sh_in(place, add);
+    }
+    repo.git(&["fetch", "-q", "origin"]);
     tine.ok(&["branch", "create", "by-tine", "--at", "origin/topic"]);
     repo.git(&["branch", "-q", "by-git", "origin/topic"]);
     tine.ok(&[
@@ -128,7 +129,10 @@ fn a_branch_is_made_at_every_kind_of_point() {
     let upstream =
         |branch: &str| repo.git(&["rev-parse", "--abbrev-ref", &format!("{branch}@{{u}}")]);
     assert_eq!(upstream("by-tine"), upstream("by-git"));
-    assert_eq!(upstream("switched"), "origin/main");
+    assert_eq!(
+        repo.git_in(&dir, &["rev-parse", "--abbrev-ref", "switched@{u}"]),
+        "origin/main"
+    );
     assert_eq!(
         repo.git(&["reflog", "by-tine", "--format=%gs"]),
         repo.git(&["reflog", "by-git", "--format=%gs"])
@@ -235,6 +239,7 @@ fn deleting_a_branch_loses_nothing_unasked_and_nothing_for_good() {
 fn a_renamed_branch_is_followed_by_everybody() {
     require_fuse!();
     let (repo, plain) = repo_with_branches();
+    let repo = repo.with_linked_forks();
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     tine.ok(&["new", "child", "--from-fork", "demo", "--no-mount"]);
@@ -324,6 +329,7 @@ fn a_renamed_branch_is_followed_by_everybody() {
 fn what_git_does_to_branches_in_a_mount_is_known() {
     require_fuse!();
     let (repo, _) = repo_with_branches();
+    let repo = repo.with_linked_forks();
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     tine.ok(&["new", "child", "--from-fork", "demo", "--no-mount"]);
@@ -450,7 +456,7 @@ fn branches_are_listed_with_who_has_them_and_how_far_they_are() {
 #[test]
 fn a_branch_that_is_deleted_under_its_fork_takes_no_commit_and_comes_back() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     repo.sh_in(
@@ -498,7 +504,7 @@ fn a_branch_that_is_deleted_under_its_fork_takes_no_commit_and_comes_back() {
 #[test]
 fn a_rename_that_meets_a_lock_changes_nothing() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     repo.git(&["config", "branch.tine/demo.description", "mine"]);
@@ -572,6 +578,7 @@ fn what_was_meant_for_a_branch_goes_into_it_under_its_new_name() {
 fn hints_quote_branches_as_a_shell_needs_it() {
     require_fuse!();
     let (repo, _) = repo_with_branches();
+    let repo = repo.with_linked_forks();
     let tine = Tine::new(&repo);
     tine.ok(&["new", "demo", "--no-mount"]);
     let name = "say\"$(hi)'";
@@ -655,7 +662,7 @@ fn is_moved_under(repo: &TestRepo, tine: &Tine, dir: &Path, left_at: &str) {
 fn a_branch_that_is_made_again_elsewhere_moved_under_its_fork() {
     require_fuse!();
     for is_refused_between in [false, true] {
-        let repo = TestRepo::new();
+        let repo = TestRepo::new().with_linked_forks();
         let tine = Tine::new(&repo);
         let dir = beside_main(&repo, &tine);
         let one = repo.git(&["rev-parse", "tine/f"]);
@@ -677,7 +684,7 @@ fn a_branch_that_is_made_again_elsewhere_moved_under_its_fork() {
 #[test]
 fn a_branch_that_moved_aside_is_found_out_without_reflogs() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let tine = Tine::new(&repo);
     let dir = beside_main(&repo, &tine);
     let one = repo.git(&["rev-parse", "tine/f"]);
@@ -714,7 +721,7 @@ fn a_commit_by_git_whose_reflogs_were_lost_is_the_forks_own() {
     require_fuse!();
     for is_all_lost in [false, true] {
         for goes_on in ["true", "echo again > three; git add three"] {
-            let repo = TestRepo::new();
+            let repo = TestRepo::new().with_linked_forks();
             let tine = Tine::new(&repo);
             let dir = beside_main(&repo, &tine);
             let logs = [".git/worktrees/f/logs/HEAD", ".git/logs/refs/heads/tine/f"]
@@ -760,7 +767,7 @@ fn a_commit_by_git_whose_reflogs_were_lost_is_the_forks_own() {
 #[test]
 fn a_worktree_that_is_registered_again_knows_where_its_branch_was() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let tine = Tine::new(&repo);
     let dir = beside_main(&repo, &tine);
     let one = repo.git(&["rev-parse", "tine/f"]);

@@ -152,21 +152,29 @@ fn an_operation_under_way_is_to_be_ended_first() {
 #[test]
 fn what_another_git_command_has_locked_is_named_and_left_alone() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        names_what_is_locked(&repo);
+    }
+}
+
+fn names_what_is_locked(repo: &TestRepo) {
+    let tine = Tine::new(repo);
     let dir = tine.new_fork("demo");
     fs::write(dir.join("new.txt"), "new\n").unwrap();
     let git_dir = repo.git_dir_of_fork("demo");
+    let is_own = git_dir.join("refs/heads").exists();
+    let refs_dir = if is_own {
+        git_dir.clone()
+    } else {
+        repo.common_dir()
+    };
     for (lock, code) in [
         (git_dir.join("index.lock"), "index-locked"),
         (git_dir.join("HEAD.lock"), "ref-locked"),
-        (
-            repo.common_dir().join("refs/heads/tine/demo.lock"),
-            "ref-locked",
-        ),
+        (refs_dir.join("refs/heads/tine/demo.lock"), "ref-locked"),
     ] {
         fs::write(&lock, "").unwrap();
-        let failure = refused(&repo, &tine, &["commit", "demo", "-m", "m"], code, 5);
+        let failure = refused(repo, &tine, &["commit", "demo", "-m", "m"], code, 5);
         let hint = failure["hint"].as_str().unwrap();
         assert!(hint.contains(lock.to_str().unwrap()), "{failure}");
         assert!(lock.exists());
@@ -674,7 +682,8 @@ fn git_runs_for_the_figures_of_a_commit_only() {
     let ran = fs::read_to_string(&trace).unwrap();
     // The daemon looks once which git it is.
     let ran: Vec<&str> = ran.lines().filter(|verb| *verb != "version").collect();
-    assert_eq!(ran, ["diff-tree"]);
+    // A fork is lent the main repository's settings as git reads them.
+    assert_eq!(ran, ["config", "diff-tree"]);
 }
 
 /// Runs `tine` with `args`, and `git gc --prune=now` each time when something is written and a ref

@@ -14,8 +14,13 @@ use crate::{failure_of, names_in, refused};
 #[test]
 fn new_prints_nothing_but_the_path_of_a_clean_checkout() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        prints_nothing_but_the_path(&repo);
+    }
+}
+
+fn prints_nothing_but_the_path(repo: &TestRepo) {
+    let tine = Tine::new(repo);
     let output = tine.run(&["new", "demo"]).expect_success("new");
     let dir = repo.root().join("repo.forks/demo");
     assert_eq!(output.stdout, format!("{}\n", dir.display()).into_bytes());
@@ -32,8 +37,9 @@ fn new_prints_nothing_but_the_path_of_a_clean_checkout() {
         "one\ntwo\nthree\n"
     );
     let worktrees = repo.git(&["worktree", "list", "--porcelain"]);
-    assert!(
+    assert_eq!(
         worktrees.contains(&format!("worktree {}\n", dir.display())),
+        dir.join(".git").is_file(),
         "{worktrees}"
     );
     assert_eq!(

@@ -359,7 +359,7 @@ fn a_review_of_an_update_goes_on_when_its_fork_was_made_again() {
         &dir,
         "sed -i '2s/.*/two/' list.txt; echo own > own.txt; git add .; git commit -qm two",
     );
-    let two = repo.git(&["rev-parse", "tine/work"]);
+    let two = repo.git_in(&dir, &["rev-parse", "HEAD"]);
     repo.sh_in(
         repo.dir(),
         "sed -i '2s/.*/zwei/' list.txt; git commit -qam zwei",

@@ -718,24 +718,31 @@ fn a_fork_on_a_branch_that_was_there_hands_its_commits_over() {
 #[test]
 fn a_handoff_is_refused_where_head_is_not_at_the_fork_s_commits() {
     require_fuse!();
-    let repo = TestRepo::new().without_maintenance();
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("work");
-    repo.sh_in(&dir, "echo a > a; git add a; git commit -qm a");
-    repo.sh_in(
-        &dir,
-        "GIT_SEQUENCE_EDITOR='sed -i s/pick/edit/' git rebase -q -i HEAD~1; git reset -q --hard HEAD~1",
-    );
-    let refused = tine.fails(3, &["handoff", "create", "work"]);
-    assert!(refused.contains("git rebase --abort"), "{refused}");
-    repo.git_in(&dir, &["rebase", "--abort"]);
-    let at = repo.git_in(&dir, &["rev-parse", "HEAD"]);
-    repo.git(&["update-ref", "-d", "refs/heads/tine/work"]);
-    let refused = tine.fails(3, &["handoff", "create", "work"]);
-    assert!(
-        refused.contains(&format!("git branch tine/work {at}")),
-        "{refused}"
-    );
-    repo.git(&["branch", "tine/work", &at]);
-    tine.ok(&["handoff", "create", "work"]);
+    for kind in ["own", "linked"] {
+        let repo = TestRepo::new().without_maintenance();
+        let tine = Tine::new(&repo);
+        let dir = PathBuf::from(tine.ok(&["new", "work", "--git", kind]));
+        repo.sh_in(&dir, "echo a > a; git add a; git commit -qm a");
+        repo.sh_in(
+            &dir,
+            "GIT_SEQUENCE_EDITOR='sed -i s/pick/edit/' git rebase -q -i HEAD~1; git reset -q --hard HEAD~1",
+        );
+        let refused = tine.fails(3, &["handoff", "create", "work"]);
+        assert!(refused.contains("git rebase --abort"), "{refused}");
+        repo.git_in(&dir, &["rebase", "--abort"]);
+        let at = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+        repo.git(&["update-ref", "-d", "refs/heads/tine/work"]);
+        if kind == "own" {
+            // It has that branch to itself.
+            tine.ok(&["handoff", "create", "work"]);
+            continue;
+        }
+        let refused = tine.fails(3, &["handoff", "create", "work"]);
+        assert!(
+            refused.contains(&format!("git branch tine/work {at}")),
+            "{refused}"
+        );
+        repo.git(&["branch", "tine/work", &at]);
+        tine.ok(&["handoff", "create", "work"]);
+    }
 }

@@ -296,6 +296,37 @@ fn log_shows_the_commits_since_the_base() {
 }
 
 #[test]
+fn what_git_committed_a_moment_ago_is_found() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let commit = || {
+        repo.git_in(&dir, &["commit", "-q", "--allow-empty", "-m", "now"]);
+        repo.git_in(&dir, &["rev-parse", "--short=7", "HEAD"])
+    };
+    // git may be taken over before the question, too, and then it is no test.
+    for number in 0..4 {
+        let now = commit();
+        assert!(tine.ok(&["log", "demo"]).starts_with(&now));
+        let now = commit();
+        assert!(tine.ok_in(&dir, &["log"]).starts_with(&now));
+        // Revisions are resolved before anything is locked.
+        let now = commit();
+        let branch = format!("here-{number}");
+        let args = ["branch", "create", &branch, "--at", "HEAD"];
+        assert_eq!(
+            tine.ok_in(&dir, &args),
+            format!("created {branch} at {now}")
+        );
+        let now = commit();
+        let branch = format!("there-{number}");
+        let args = ["branch", "create", &branch, "--fork", "demo", "--at", &now];
+        assert_eq!(tine.ok(&args), format!("created {branch} at {now}"));
+    }
+}
+
+#[test]
 fn looking_at_a_fork_that_is_not_there_is_refused() {
     require_fuse!();
     let repo = TestRepo::new();

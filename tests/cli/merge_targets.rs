@@ -434,6 +434,7 @@ fn a_merge_into_a_fork_is_taken_back_and_done_again() {
         if !mounted {
             tine.ok(&["unmount", name]);
         }
+        crate::take_over(&repo, &tine);
         let before = stands(&repo, &tine, name);
         let merged = told(&tine, 0, &["merge", "work", "--into", name]);
         assert_eq!(merged["snapshot"], "before-merge-1");

@@ -70,6 +70,7 @@ pub fn each<'v>(list: &'v Value, field: &str) -> Vec<&'v str> {
 /// All that a merge must leave alone when nothing comes of it: refs, checkout, forks, and the view
 /// of each fork.
 pub fn everything(repo: &TestRepo, tine: &Tine) -> String {
+    crate::take_over(repo, tine);
     let mut all = vec![crate::state(repo)];
     for fork in each(&tine.json(&["list"])["forks"], "name") {
         let diff = tine.json(&["diff", fork]);
@@ -678,6 +679,7 @@ fn markers_begin_the_merge_in_the_mount_where_git_goes_on() {
         &dir,
         "sed -i '/^[<|=>]/d' list.txt; git add -A; git commit -qm both",
     );
+    tine.ok(&["status", "work"]);
     assert_eq!(
         parents(&repo, "tine/work"),
         ["tine/work~1", "main"].map(|revision| repo.git(&["rev-parse", revision]))

@@ -164,13 +164,23 @@ fn the_command_runs_where_its_caller_is() {
 #[test]
 fn git_and_tine_work_in_there() {
     require_namespace!();
+    for kind in ["own", "linked"] {
+        git_and_tine_work_in(kind);
+    }
+}
+
+fn git_and_tine_work_in(kind: &str) {
     let repo = TestRepo::new();
+    repo.git(&["config", "tine.git", kind]);
     let (tine, dir) = demo(&repo);
     let other = tine.new_fork("other");
     fs::write(other.join("o.txt"), "o\n").unwrap();
     repo.git(&["worktree", "add", "-q", "-b", "linked", "../linked"]);
     // git writes where a worktree is into a file that is a day old.
-    let gitdir = repo.git_dir().join("worktrees/demo/gitdir");
+    let gitdir = repo.git_dir_of_fork("demo").join(match kind {
+        "own" => "tine/gitdir",
+        _ => "gitdir",
+    });
     let long_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
     fs::File::options()
         .write(true)
@@ -517,6 +527,7 @@ fn a_git_directory_elsewhere_is_found() {
         "pwd; echo new > new.txt; git add new.txt; git commit -qm new; git log --format=%s";
     let said = at_origin(&tine, repo.dir(), script);
     assert_eq!(said, format!("{}\nnew\nbase", repo.dir().display()));
+    tine.ok(&["status", "demo"]);
     assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/demo"]), "new");
 }
 

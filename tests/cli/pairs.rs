@@ -8,7 +8,8 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    OutputExt, TestRepo, Tine, command::DEFAULT_LIMIT, require_fuse, run_with_timeout_of, soaking,
+    OutputExt, TestRepo, Tine, command::DEFAULT_LIMIT, mounts_beneath, require_fuse,
+    run_with_timeout_of, soaking,
 };
 
 /// The points at which a request can be held; see docs/testing.md.
@@ -228,30 +229,28 @@ fn assert_in_order(repo: &TestRepo, what: &str, marks: &[String]) {
         assert_ne!(pair[0], pair[1], "{what}: two checkouts\n{listed}");
     }
     assert_eq!(repo.status(repo.dir()), "", "{what}: the main checkout");
-    let deleted = repo.git(&[
-        "log",
-        "--branches",
-        "--diff-filter=D",
-        "--name-only",
-        "--format=",
-    ]);
+    // The branches of the main repository, and those of forks.
+    let log = |more: &[&str]| {
+        let log = ["log", "--branches", "--glob=refs/tine/*/git/heads/*"];
+        repo.git(&[&log, more, &["--name-only", "--format="]].concat())
+    };
+    let deleted = log(&["--diff-filter=D"]);
     assert_eq!(deleted, "", "{what}: a commit takes work out");
-    let committed = repo.git(&["log", "--branches", "--name-only", "--format="]);
-    let mounts: Vec<&str> = listed
+    let committed = log(&[]);
+    let worktrees = listed
         .lines()
-        .filter_map(|line| line.strip_prefix("worktree "))
-        .collect();
+        .filter_map(|line| line.strip_prefix("worktree "));
+    let mut dirs: Vec<PathBuf> = worktrees.map(PathBuf::from).collect();
+    dirs.extend(mounts_beneath(repo.root()));
     for mark in marks {
         let is_there = committed.lines().any(|line| line == mark)
-            || mounts.iter().any(|dir| Path::new(dir).join(mark).exists());
+            || dirs.iter().any(|dir| dir.join(mark).exists());
         assert!(is_there, "{what}: {mark} is gone");
     }
-    for dir in mounts
-        .iter()
-        .filter(|dir| Path::new(dir).join(".git").exists())
-    {
-        let status = repo.git_in(Path::new(dir), &["status", "--porcelain"]);
+    for dir in dirs.iter().filter(|dir| dir.join(".git").exists()) {
+        let status = repo.git_in(dir, &["status", "--porcelain"]);
         let is_own = |line: &str| line.starts_with("?? mark-");
+        let dir = dir.display();
         assert!(status.lines().all(is_own), "{what}: {dir} shows {status}");
     }
 }
@@ -317,7 +316,12 @@ fn a_commit_of_git_that_read_the_index_before_a_merge_does_not_put_it_back() {
         fs::write(dir.join("mine"), "mine\n").unwrap();
         repo.git_in(dir, &["-c", &monitor, "update-index", "--fsmonitor"]);
         repo.git_in(dir, &["-c", &monitor, "add", "mine"]);
-        let before = repo.git(&["rev-parse", branch]);
+        // In a fork's mount git would be one of those that the merge waits for.
+        let tip = || match into.strip_prefix("fork:") {
+            Some(fork) => repo.git_of_fork(fork, &["rev-parse", branch]),
+            None => repo.git(&["rev-parse", branch]),
+        };
+        let before = tip();
         fs::write(&armed, "").unwrap();
         let [committed, merged] = std::thread::scope(|scope| {
             let commit = scope
@@ -326,7 +330,7 @@ fn a_commit_of_git_that_read_the_index_before_a_merge_does_not_put_it_back() {
                 std::thread::yield_now();
             }
             let merge = scope.spawn(|| tine.run(&["merge", "source", "--into", into]));
-            while repo.git(&["rev-parse", branch]) == before && !merge.is_finished() {
+            while tip() == before && !merge.is_finished() {
                 std::thread::yield_now();
             }
             let _ = fs::remove_file(&asked);
@@ -350,7 +354,7 @@ fn a_commit_of_git_that_read_the_index_before_a_merge_does_not_put_it_back() {
 #[test]
 fn a_commit_is_refused_where_another_checkout_has_the_branch() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let tine = Tine::new(&repo);
     let fork = tine.new_fork("a");
     fs::write(fork.join("mine"), "mine\n").unwrap();
@@ -835,7 +839,7 @@ fn a_merge_into_a_checkout_keeps_its_uncommitted_work_its_hook_and_the_way_back(
 #[test]
 fn a_fork_whose_branch_moved_under_it_takes_back_nobodys_work() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let tine = Tine::new(&repo);
     let fork = tine.new_fork("mine");
     fs::write(fork.join("own"), "own").unwrap();
@@ -884,7 +888,7 @@ fn a_fork_whose_branch_moved_under_it_takes_back_nobodys_work() {
 #[test]
 fn what_leaves_a_fork_whose_branch_moved_under_it_takes_back_nobodys_work() {
     require_fuse!();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().with_linked_forks();
     let tine = Tine::new(&repo);
     let fork = tine.new_fork("mine");
     let began = repo.head();
@@ -938,24 +942,31 @@ fn what_leaves_a_fork_whose_branch_moved_under_it_takes_back_nobodys_work() {
     tine.ok(&["commit", "back", "-m", "last"]);
 }
 
+/// Ways in which the file HEAD can be damaged.
+const DAMAGES: [fn(&Path); 3] = [
+    |head| fs::write(head, "no head\n").unwrap(),
+    |head| fs::write(head, "").unwrap(),
+    |head| {
+        fs::remove_file(head).unwrap();
+        fs::create_dir(head).unwrap();
+    },
+];
+
 #[test]
 fn a_fork_whose_head_cannot_be_read_stops_no_other() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let damages: [fn(&Path); 3] = [
-        |head| fs::write(head, "no head\n").unwrap(),
-        |head| fs::write(head, "").unwrap(),
-        |head| {
-            fs::remove_file(head).unwrap();
-            fs::create_dir(head).unwrap();
-        },
-    ];
-    for (n, damage) in damages.into_iter().enumerate() {
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        unreadable_heads_stop_no_other(&repo);
+    }
+}
+
+fn unreadable_heads_stop_no_other(repo: &TestRepo) {
+    let tine = Tine::new(repo);
+    for (n, damage) in DAMAGES.into_iter().enumerate() {
         let (bad, good) = (format!("bad{n}"), format!("good{n}"));
         tine.ok(&["new", &bad]);
         let dir = tine.new_fork(&good);
-        let head = repo.common_dir().join("worktrees").join(&bad).join("HEAD");
+        let head = repo.git_dir_of_fork(&bad).join("HEAD");
         let saved = fs::read(&head).unwrap();
         damage(&head);
         fs::write(dir.join(format!("file{n}")), "good").unwrap();
@@ -964,7 +975,34 @@ fn a_fork_whose_head_cannot_be_read_stops_no_other() {
         tine.ok(&["merge", &good, "--into", "main"]);
         let policy = tine.ok(&["new", &format!("more{n}"), "--on-unmount", "merge:main"]);
         assert!(Path::new(&policy).join(format!("file{n}")).exists());
-        // Its branch is still its own, and who wants that learns whose it is.
+        // A git directory without the file HEAD is none, and is made again.
+        let is_made_again = head.is_file() && fs::read(&head).unwrap() == saved;
+        assert_ne!(
+            is_made_again,
+            tine.json(&["branch", "list"])["damaged"]
+                .to_string()
+                .contains(&bad)
+        );
+        if head.is_dir() {
+            fs::remove_dir(&head).unwrap();
+        }
+        fs::write(&head, saved).unwrap();
+    }
+}
+
+/// Its branch is still its own, and who wants that learns whose it is.
+#[test]
+fn the_branch_of_a_linked_fork_whose_head_cannot_be_read_is_not_free() {
+    require_fuse!();
+    let repo = TestRepo::new().with_linked_forks();
+    let tine = Tine::new(&repo);
+    for (n, damage) in DAMAGES.into_iter().enumerate() {
+        let (bad, good) = (format!("bad{n}"), format!("good{n}"));
+        tine.ok(&["new", &bad]);
+        tine.new_fork(&good);
+        let head = repo.git_dir_of_fork(&bad).join("HEAD");
+        let saved = fs::read(&head).unwrap();
+        damage(&head);
         let refused = tine.run(&[
             "new",
             &format!("thief{n}"),
@@ -978,11 +1016,6 @@ fn a_fork_whose_head_cannot_be_read_stops_no_other() {
             refused.error_text().contains(&bad),
             "{}",
             refused.error_text()
-        );
-        assert!(
-            tine.json(&["branch", "list"])["damaged"]
-                .to_string()
-                .contains(&bad)
         );
         if head.is_dir() {
             fs::remove_dir(&head).unwrap();

@@ -19,10 +19,10 @@ fn the_main_job_in_one_line() {
     let script = "echo hi > hi.txt && git status --short && git add -A && git commit -qm hi";
     let said = tine.ok(&["exec", "demo", "--new", "--", "sh", "-c", script]);
     assert_eq!(said, "?? hi.txt");
+    assert!(tine.ok(&["status", "demo"]).ends_with("nothing to commit"));
     assert_eq!(repo.git(&["show", "tine/demo:hi.txt"]), "hi");
     assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/demo"]), "hi");
     assert!(!repo.dir().join("hi.txt").exists());
-    assert!(tine.ok(&["status", "demo"]).ends_with("nothing to commit"));
     refused(
         &repo,
         &tine,

@@ -405,41 +405,46 @@ fn commits_that_only_a_deleted_forks_past_has_come_back() {
 #[test]
 fn a_fork_in_which_git_is_at_work_goes_by_force_only_and_its_stash_comes_back() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
-    repo.sh_in(
-        &dir,
-        "git branch up; echo ours > one.txt; git add one.txt; git commit -qm ours
-         git switch -q up; echo theirs > one.txt; git add one.txt; git commit -qm theirs; git switch -q tine/demo
-         git update-ref refs/worktree/mine $(git commit-tree -m mine -p HEAD HEAD^{tree})
-         echo unsaved >> README.md
-         ! git rebase -q --autostash up",
-    );
-    let readme = fs::read_to_string(dir.join("README.md")).unwrap();
-    assert!(!readme.contains("unsaved"), "git has it in its stash");
-    repo.sh_in(
-        &dir,
-        "git checkout -q --force HEAD -- .; git reset -q --hard",
-    );
-    let refused = tine.fails(3, &["delete", "demo"]);
-    assert!(refused.contains("git rebase --abort"), "{refused}");
+    // A branch that was made in a repository of its own goes with it.
+    for (kind, kept) in [("own", &["mine", "theirs"][..]), ("linked", &["mine"])] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = PathBuf::from(tine.ok(&["new", "demo", "--git", kind]));
+        repo.sh_in(
+            &dir,
+            "git branch up; echo ours > one.txt; git add one.txt; git commit -qm ours
+             git switch -q up; echo theirs > one.txt; git add one.txt; git commit -qm theirs; git switch -q tine/demo
+             git update-ref refs/worktree/mine $(git commit-tree -m mine -p HEAD HEAD^{tree})
+             echo unsaved >> README.md
+             ! git rebase -q --autostash up",
+        );
+        let readme = fs::read_to_string(dir.join("README.md")).unwrap();
+        assert!(!readme.contains("unsaved"), "git has it in its stash");
+        repo.sh_in(
+            &dir,
+            "git checkout -q --force HEAD -- .; git reset -q --hard",
+        );
+        let refused = tine.fails(3, &["delete", "demo"]);
+        assert!(refused.contains("git rebase --abort"), "{refused}");
 
-    let deleted = tine.json(&["delete", "demo", "--force"]);
-    assert_eq!(deleted["superseded"], 2, "{deleted}");
-    let_git_forget(&repo);
-    let snapshots = entries(&tine)[0]["snapshots"].clone();
-    let messages: Vec<&str> = snapshots
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|snapshot| snapshot["message"].as_str().unwrap())
-        .collect();
-    assert!(messages.contains(&"mine"), "{snapshots}");
-    let back = PathBuf::from(tine.ok(&["recover", "1", "back", "--snapshot", "autostash-1"]));
-    assert_eq!(repo.status(&back), " M README.md");
-    let readme = fs::read_to_string(back.join("README.md")).unwrap();
-    assert!(readme.ends_with("unsaved\n"), "{readme}");
+        let deleted = tine.json(&["delete", "demo", "--force"]);
+        assert_eq!(deleted["superseded"], 1 + kept.len(), "{kind}: {deleted}");
+        let_git_forget(&repo);
+        let snapshots = entries(&tine)[0]["snapshots"].clone();
+        let messages: Vec<&str> = snapshots
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|snapshot| snapshot["message"].as_str().unwrap())
+            .collect();
+        for message in kept {
+            assert!(messages.contains(message), "{kind}: {snapshots}");
+        }
+        let back = PathBuf::from(tine.ok(&["recover", "1", "back", "--snapshot", "autostash-1"]));
+        assert_eq!(repo.status(&back), " M README.md");
+        let readme = fs::read_to_string(back.join("README.md")).unwrap();
+        assert!(readme.ends_with("unsaved\n"), "{readme}");
+    }
 }
 
 /// The source is gone by then, and its author sees nothing of the fork that it was merged into.

@@ -318,13 +318,20 @@ fn the_branch_must_be_free_or_stand_where_the_fork_does() {
         failure["hint"].as_str().unwrap().contains("--branch NAME"),
         "{failure}"
     );
-    refused(
-        &two,
-        &there,
-        &["new", "demo", "--from-remote", "demo", "--branch", "main"],
-        "branch-checked-out",
-        5,
-    );
+    // Only a linked worktree would share it with the main checkout.
+    for (kind, code) in [("own", "branch-exists"), ("linked", "branch-checked-out")] {
+        let on_main = [
+            "new",
+            "demo",
+            "--from-remote",
+            "demo",
+            "--branch",
+            "main",
+            "--git",
+            kind,
+        ];
+        refused(&two, &there, &on_main, code, 5);
+    }
     let full = two.root().join("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("file"), "in the way").unwrap();

@@ -342,7 +342,7 @@ fn a_review_is_committed_into_the_branch_that_was_named() {
             &format!("sed -i '1s/.*/{line}/' list.txt; git commit -qam {line}"),
         );
     }
-    let ours = repo.git(&["rev-parse", "tine/tg"]);
+    let ours = repo.git_in(&tg, &["rev-parse", "HEAD"]);
     let review = review_of(&tine, &["--into", "branch:tine/tg"]);
     let of_fork = review_of(&tine, &["--into", "tg"]);
     tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
@@ -353,7 +353,7 @@ fn a_review_is_committed_into_the_branch_that_was_named() {
         (&done["target"]["branch"], &done["target"]["fork"]),
         (&json!("tine/tg"), &json!(null))
     );
-    assert_eq!(repo.git(&["rev-parse", "elsewhere"]), ours);
+    assert_eq!(repo.git_in(&tg, &["rev-parse", "elsewhere"]), ours);
     assert_eq!(repo.git(&["rev-parse", "tine/tg~"]), ours);
     // Into a fork it goes wherever that is.
     let done = tine.json(&["review", "commit", &of_fork]);

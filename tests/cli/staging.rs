@@ -267,6 +267,8 @@ fn what_is_staged_alone_and_conflicts_keeps_the_fork_where_it_is() {
         &["update", "work"],
         &["update", "work", "--rebase"],
     ] {
+        // A refused command may leave a tree that the index names, and that is kept from then on.
+        tine.ok(&["status", "work"]);
         let failure = merge_refused(&repo, &tine, args, "local-changes", 3);
         assert_eq!(failure["paths"], json!(["list.txt"]), "{args:?}");
         let hint = failure["hint"].as_str().unwrap();
@@ -301,6 +303,7 @@ fn what_git_left_in_conflict_in_the_index_keeps_the_fork_where_it_is() {
         3
     );
     main_goes_on(&repo, "acht");
+    tine.ok(&["status", "work"]);
     for args in [
         &["merge", "main", "--into", "work"][..],
         &["update", "work"],

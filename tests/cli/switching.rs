@@ -172,7 +172,10 @@ fn a_switch_in_a_mount_is_live_and_leaves_other_files_alone() {
     // What is committed from here on is the branch's.
     repo.sh_in(&dir, "echo on > on.txt");
     tine.ok(&["commit", "demo", "-m", "on"]);
-    assert_eq!(repo.git(&["log", "-1", "--format=%s", "topic"]), "on");
+    assert_eq!(
+        repo.git_in(&dir, &["log", "-1", "--format=%s", "topic"]),
+        "on"
+    );
     assert_eq!(tine.json(&["list"])["forks"][0]["branch"], "topic");
     assert_eq!(
         tine.json(&["log", "demo"])["commits"]
@@ -199,7 +202,7 @@ fn a_switch_makes_branches_and_merges_what_is_in_the_way() {
     );
     same(&repo, &tine, &plain, "demo", "a branch at HEAD");
     assert_eq!(
-        repo.git(&["reflog", "next", "--format=%H %gs"]),
+        repo.git_in(&dir, &["reflog", "next", "--format=%H %gs"]),
         repo.git_in(&plain, &["reflog", "next", "--format=%H %gs"])
     );
     // The text of one branch and of the view, in other lines.
@@ -330,12 +333,24 @@ fn a_switch_makes_branches_and_merges_what_is_in_the_way() {
     ] {
         merge_refused(&repo, &tine, args, code, exit);
     }
+    // A branch that the fork removed is gone for it alone.
+    let topic = repo.git(&["rev-parse", "topic"]);
+    repo.git_in(&dir, &["branch", "-q", "-D", "topic"]);
+    tine.ok(&["branch", "switch", "demo", "topic", "--create"]);
+    assert_eq!(repo.git(&["rev-parse", "topic"]), topic);
 }
 
 #[test]
 fn a_switch_is_refused_where_the_branch_is_taken_or_git_is_at_work() {
     require_fuse!();
+    for kind in ["own", "linked"] {
+        a_switch_is_refused(kind);
+    }
+}
+
+fn a_switch_is_refused(kind: &str) {
     let (repo, _) = repo_with_branches();
+    repo.git(&["config", "tine.git", kind]);
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     tine.ok(&["new", "other", "--no-mount"]);
@@ -347,6 +362,15 @@ fn a_switch_is_refused_where_the_branch_is_taken_or_git_is_at_work() {
         ("alone", "in the worktree at"),
     ] {
         let args = ["branch", "switch", "demo", branch];
+        if kind == "own" {
+            // It has them all to itself.
+            let tip = repo.git(&["rev-parse", branch]);
+            tine.ok(&args);
+            repo.sh_in(&dir, "echo own > own; git add own; git commit -qm own");
+            tine.ok(&["branch", "switch", "demo", "tine/demo"]);
+            assert_eq!(repo.git(&["rev-parse", branch]), tip);
+            continue;
+        }
         let failure = merge_refused(&repo, &tine, &args, "branch-checked-out", 5);
         assert!(text(&failure["message"]).contains(who), "{failure}");
     }
@@ -364,6 +388,7 @@ fn a_switch_is_refused_where_the_branch_is_taken_or_git_is_at_work() {
         3,
     );
     repo.sh_in(&dir, "rm x.log; git merge -q --no-ff --no-commit topic");
+    tine.ok(&["status", "demo"]);
     merge_refused(
         &repo,
         &tine,
@@ -379,7 +404,14 @@ fn a_switch_is_refused_where_the_branch_is_taken_or_git_is_at_work() {
 #[test]
 fn a_switch_is_taken_back_and_done_again() {
     require_fuse!();
+    for kind in ["own", "linked"] {
+        a_switch_is_taken_back(kind);
+    }
+}
+
+fn a_switch_is_taken_back(kind: &str) {
     let (repo, _) = repo_with_branches();
+    repo.git(&["config", "tine.git", kind]);
     let tine = Tine::new(&repo);
     for fork in ["mounted", "not"] {
         let dir = tine.new_fork(fork);
@@ -423,39 +455,57 @@ fn a_switch_is_taken_back_and_done_again() {
         // The branch that it was on has moved on, is somebody else's, or is gone.
         let own = format!("tine/{fork}");
         let tip = repo.git(&["rev-parse", &own]);
-        repo.git(&["branch", "-qf", &own, "alone"]);
+        let alone = repo.git(&["rev-parse", "alone"]);
+        let git = |args: &[&str]| {
+            repo.git_of_fork(fork, args);
+            tine.ok(&["status", fork]);
+        };
+        git(&["branch", "-qf", &own, &alone]);
         merge_refused(&repo, &tine, &["undo", fork], "cannot-undo", 3);
-        repo.git(&["branch", "-qf", &own, &tip]);
-        let taken = repo.git_checkout_of(&own, &format!("taken-{fork}"));
-        repo.git_in(&taken, &["switch", "-q", &own]);
-        merge_refused(&repo, &tine, &["undo", fork], "branch-checked-out", 5);
-        repo.git(&["worktree", "remove", path_text(&taken)]);
-        repo.git(&["branch", "-qD", &own]);
+        git(&["branch", "-qf", &own, &tip]);
+        if kind == "linked" {
+            let taken = repo.git_checkout_of(&own, &format!("taken-{fork}"));
+            repo.git_in(&taken, &["switch", "-q", &own]);
+            merge_refused(&repo, &tine, &["undo", fork], "branch-checked-out", 5);
+            repo.git(&["worktree", "remove", path_text(&taken)]);
+        }
+        git(&["branch", "-qD", &own]);
         let failure = merge_refused(&repo, &tine, &["undo", fork], "cannot-undo", 3);
         assert!(
             text(&failure["hint"]).contains(&format!("git branch {own} {tip}")),
             "{failure}"
         );
-        repo.git(&["branch", &own, &tip]);
+        git(&["branch", &own, &tip]);
         // And so has HEAD.
         tine.ok(&["branch", "switch", fork, "away", "--create"]);
         tine.ok(&["undo", fork]);
         assert_eq!(stands(), after);
         tine.ok(&["undo", fork]);
         assert_eq!(stands(), before);
-        repo.git(&["branch", "-D", "away"]);
+        git(&["branch", "-D", "away"]);
     }
 }
 
 #[test]
 fn a_switch_that_git_keeps_from_ending_leaves_nothing_and_undo_does_not_do_it() {
     require_fuse!();
+    for kind in ["own", "linked"] {
+        a_switch_that_git_keeps_from_ending(kind);
+    }
+}
+
+fn a_switch_that_git_keeps_from_ending(kind: &str) {
     let (repo, _) = repo_with_branches();
+    repo.git(&["config", "tine.git", kind]);
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     repo.sh_in(&dir, "echo beside > beside.txt");
     // A directory where the new branch's lock is to be: only the last step fails.
-    let lock = repo.common_dir().join("refs/heads/next.lock");
+    let refs = match kind {
+        "own" => repo.git_dir_of_fork("demo"),
+        _ => repo.common_dir(),
+    };
+    let lock = refs.join("refs/heads/next.lock");
     std::fs::create_dir_all(lock.join("x")).expect("it can be made");
     let failed = tine.run(&[
         "branch", "switch", "demo", "next", "--create", "--at", "topic",
@@ -464,7 +514,7 @@ fn a_switch_that_git_keeps_from_ending_leaves_nothing_and_undo_does_not_do_it() 
     assert_agreement(&repo, &tine, "demo", "A\tbeside.txt");
     assert_eq!(tine.json(&["snapshots", "demo"])["snapshots"], json!([]));
     std::fs::remove_dir_all(&lock).expect("it is there");
-    assert_eq!(repo.git(&["branch", "--list", "next"]), "");
+    assert_eq!(repo.git_in(&dir, &["branch", "--list", "next"]), "");
     refused(&repo, &tine, &["undo", "demo"], "nothing-to-undo", 3);
     tine.ok(&[
         "branch", "switch", "demo", "next", "--create", "--at", "topic",
@@ -551,23 +601,41 @@ fn the_branch_before_is_none_where_there_was_none() {
     assert!(output.contains("tine branch list"), "{output}");
 }
 
-#[test]
-fn a_fork_whose_history_was_rewritten_goes_on_without_the_old_one() {
-    require_fuse!();
-    let repo = TestRepo::new().without_maintenance();
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("work");
+/// A fork `work` of this kind with a secret in its history, which is then rewritten in the main
+/// repository; its mount, and the rewritten tip.
+fn rewritten(repo: &TestRepo, tine: &Tine, kind: &str) -> (PathBuf, String) {
+    let dir = PathBuf::from(tine.ok(&["new", "work", "--git", kind]));
     repo.sh_in(
         &dir,
         "echo secret > key; git add key; git commit -qm key; echo on > on; git add on; git commit -qm on",
     );
     repo.sh_in(&dir, "echo mine > mine");
+    tine.ok(&["status", "work"]);
     // As `git filter-branch` and `git filter-repo` do, outside of the fork.
     repo.sh_in(
         repo.dir(),
         "FILTER_BRANCH_SQUELCH_WARNING=1 git filter-branch --index-filter 'git rm -q --cached --ignore-unmatch key' main..tine/work",
     );
-    let rewritten = repo.git(&["rev-parse", "tine/work"]);
+    (dir, repo.git(&["rev-parse", "tine/work"]))
+}
+
+/// That the fork `work` is on with the rewritten history, and the commit `mine`.
+fn is_on_rewritten(repo: &TestRepo, dir: &Path, rewritten: &str) {
+    assert!(!dir.join("key").exists());
+    assert_eq!(
+        repo.git(&["log", "--format=%s", "tine/work", "--", "key"]),
+        ""
+    );
+    assert_eq!(repo.git(&["rev-parse", "tine/work^"]), rewritten);
+    assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/work"]), "mine");
+}
+
+#[test]
+fn a_fork_whose_history_was_rewritten_goes_on_without_the_old_one() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let (dir, rewritten) = rewritten(&repo, &tine, "linked");
     let refused = tine.fails(3, &["commit", "work", "-m", "on"]);
     assert!(
         refused.contains("goes on with the rewritten history"),
@@ -577,36 +645,97 @@ fn a_fork_whose_history_was_rewritten_goes_on_without_the_old_one() {
     // As the hint says.
     tine.ok(&["branch", "switch", "work", "tine/work-2", "--create"]);
     tine.ok(&["branch", "switch", "work", "tine/work"]);
-    assert!(!dir.join("key").exists());
     assert_eq!(repo.status(&dir), "?? mine");
     tine.ok(&["commit", "work", "-m", "mine"]);
-    assert_eq!(
-        repo.git(&["log", "--format=%s", "tine/work", "--", "key"]),
-        ""
-    );
-    assert_eq!(repo.git(&["rev-parse", "tine/work^"]), rewritten);
+    is_on_rewritten(&repo, &dir, &rewritten);
+}
+
+#[test]
+fn a_repository_of_its_own_keeps_the_old_history_until_it_is_rebased() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let (dir, rewritten) = rewritten(&repo, &tine, "own");
+    tine.ok(&["commit", "work", "-m", "mine"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/work"]), rewritten);
+    follow_note(&repo, &tine, &dir, "git rebase --onto");
+    assert_eq!(tine.json(&["list"])["forks"][0]["note"], Value::Null);
+    is_on_rewritten(&repo, &dir, &rewritten);
+}
+
+#[test]
+fn a_branch_that_others_moved_follows_again_as_the_note_says() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    let commit = |name: &str| {
+        repo.sh_in(&dir, &format!("echo {name} > {name}; git add {name}"));
+        tine.ok(&["commit", "work", "-m", name]);
+    };
+    let tips = || {
+        tine.ok(&["status", "work"]);
+        [
+            repo.git(&["rev-parse", "tine/work"]),
+            repo.git_in(&dir, &["rev-parse", "HEAD"]),
+        ]
+    };
+    commit("one");
+    // Back.
+    repo.git(&["branch", "-qf", "tine/work", "tine/work~"]);
+    commit("two");
+    let [there, here] = tips();
+    assert_ne!(there, here);
+    follow_note(&repo, &tine, repo.dir(), "git branch -f");
+    let [there, now] = tips();
+    assert_eq!((&there, &now), (&here, &here));
+    // On.
+    let on = repo.git(&["commit-tree", "-m", "on", "-p", "tine/work", "main^{tree}"]);
+    repo.git(&["branch", "-qf", "tine/work", &on]);
+    commit("three");
+    follow_note(&repo, &tine, &dir, "git merge");
+    let [there, here] = tips();
+    assert_eq!(there, here);
+    commit("four");
+    let [there, here] = tips();
+    assert_eq!(there, here);
+}
+
+/// Runs the first command of the only fork's note in `dir`, which begins with `begin`.
+fn follow_note(repo: &TestRepo, tine: &Tine, dir: &Path, begin: &str) {
+    let listed = tine.json(&["list"]);
+    let note = text(&listed["forks"][0]["note"]);
+    let command = note.split('`').nth(1).expect("it has a command");
+    assert!(command.starts_with(begin), "{note}");
+    repo.sh_in(dir, command);
+    tine.ok(&["status", "work"]);
 }
 
 #[test]
 fn a_worktree_whose_directory_is_gone_is_told_from_one_that_is_there() {
     require_fuse!();
-    let repo = TestRepo::new().without_maintenance();
-    let tine = Tine::new(&repo);
-    tine.new_fork("work");
-    repo.git(&["worktree", "add", "-q", "-b", "held", "../linked"]);
-    std::fs::remove_dir_all(repo.root().join("linked")).unwrap();
-    let commands: [&[&str]; 3] = [
-        &["branch", "switch", "work", "held"],
-        &["new", "other", "--branch", "held"],
-        &["branch", "delete", "held"],
-    ];
-    for args in commands {
-        let refused = tine.fails(5, args);
-        assert!(
-            refused.contains("git worktree prune"),
-            "{args:?}: {refused}"
-        );
+    for kind in ["own", "linked"] {
+        let repo = TestRepo::new().without_maintenance();
+        repo.git(&["config", "tine.git", kind]);
+        let tine = Tine::new(&repo);
+        tine.new_fork("work");
+        repo.git(&["worktree", "add", "-q", "-b", "held", "../linked"]);
+        std::fs::remove_dir_all(repo.root().join("linked")).unwrap();
+        let commands: [&[&str]; 3] = [
+            &["branch", "delete", "held"],
+            &["branch", "switch", "work", "held"],
+            &["new", "other", "--branch", "held"],
+        ];
+        // A repository of its own takes a branch from nobody.
+        let count = if kind == "own" { 1 } else { 3 };
+        for args in &commands[..count] {
+            let refused = tine.fails(5, args);
+            assert!(
+                refused.contains("git worktree prune"),
+                "{args:?}: {refused}"
+            );
+        }
+        repo.git(&["worktree", "prune"]);
+        tine.ok(commands[1]);
     }
-    repo.git(&["worktree", "prune"]);
-    tine.ok(commands[0]);
 }

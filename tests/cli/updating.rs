@@ -222,6 +222,7 @@ fn a_rebase_makes_own_commits_again_as_git_does() {
          sed -i 5s/.*/five/ list.txt; git commit -qam 'last'
          echo uncommitted > u.txt; sed -i 9s/.*/nine/ list.txt",
     );
+    tine.ok(&["status", "work"]);
     let picked = repo.git(&["rev-parse", "tine/work~1"]);
     main_goes_on(&repo, "beside");
     repo.sh_in(repo.dir(), "sed -i 8s/.*/8/ list.txt; git commit -qam back");

@@ -153,7 +153,7 @@ fn the_oracle_sees_what_is_lost() {
         GitCommit(Private),
         ForgetLast,
     ];
-    let outcome = run(&Plan(vec![agent(0, steps)]));
+    let outcome = run(&Plan(vec![agent(0, steps)]), "own");
     let kinds: Vec<&str> = outcome
         .failures
         .iter()

@@ -19,7 +19,7 @@ pub fn report(plan: &Plan, first: Outcome) -> ! {
     let minutes = number("TINE_CONSERVATION_SHRINK_MINUTES").unwrap_or(default);
     if minutes > 0 {
         let again = (0..ATTEMPTS)
-            .filter(|_| fails(plan, kind).is_some())
+            .filter(|_| fails(plan, first.git, kind).is_some())
             .count();
         eprintln!("{kind}: {again} of {ATTEMPTS} further runs of the plan fail as well");
     }
@@ -29,8 +29,8 @@ pub fn report(plan: &Plan, first: Outcome) -> ! {
     panic!("{}\n\n{}\n{plan}", outcome.trace, failures.join("\n"));
 }
 
-fn fails(plan: &Plan, kind: &str) -> Option<Outcome> {
-    Some(run(plan)).filter(|outcome| {
+fn fails(plan: &Plan, git: &'static str, kind: &str) -> Option<Outcome> {
+    Some(run(plan, git)).filter(|outcome| {
         outcome
             .failures
             .iter()
@@ -40,10 +40,11 @@ fn fails(plan: &Plan, kind: &str) -> Option<Outcome> {
 
 /// Leaves out actors, then steps: first many at a time, then single ones.
 fn shrink(mut plan: Plan, mut outcome: Outcome, kind: &str, deadline: Instant) -> (Plan, Outcome) {
+    let git = outcome.git;
     let attempt = |smaller: &Plan| {
         (0..ATTEMPTS)
             .take_while(|_| Instant::now() < deadline)
-            .find_map(|_| fails(smaller, kind))
+            .find_map(|_| fails(smaller, git, kind))
     };
     let mut index = 0;
     while index < plan.0.len() && plan.0.len() > 1 {

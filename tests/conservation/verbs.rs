@@ -31,7 +31,7 @@ const VERBS: [(&str, Played); 96] = [
     ("delete", By(&["Delete"])),
     (
         "convert",
-        Not("the plan plays linked worktrees; tests/own_git has repositories of their own"),
+        Not("a plan plays forks of one kind; tests/own_git converts them"),
     ),
     ("exec", By(&["Write", "Move", "Remove"])),
     ("shell", Not("as `exec`, which is played")),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::Agent;
 use crate::marks::{Kind, Mark, MarkId, words_in};
 use crate::plan::{Back, Fork};
+use crate::support::run_with_timeout;
 use crate::world::{Answer, Done};
 
 impl Agent<'_> {
@@ -47,14 +48,10 @@ impl Agent<'_> {
 
     /// Marks in the commit that a fork stands on.
     pub(super) fn in_head(&self, name: &str) -> BTreeSet<MarkId> {
-        let git_dir = format!("--git-dir=.git/worktrees/{name}");
-        let args = [
-            &git_dir, "grep", "-o", "-h", "-E", "m[0-9]+z", "HEAD", "--", ".",
-        ];
-        let output = self
-            .world
-            .git_output(self.number, self.world.repo.dir(), &args);
-        output.map_or_else(BTreeSet::new, |output| words_in(&output.stdout))
+        let repo = self.world.repo;
+        let words = ["grep", "-o", "-h", "-E", "m[0-9]+z", "HEAD", "--", "."];
+        let mut grep = repo.command_of_fork(name, &words);
+        words_in(&run_with_timeout(&mut grep).stdout)
     }
 
     /// Whether the private fork went back past the work of others.

@@ -114,6 +114,8 @@ fn invariant_13_a_merge_that_is_killed_happened_or_not() {
         } else {
             source.to_owned()
         };
+        // What git did in the target is taken over first.
+        tine.ok(&["status", "target"]);
         let theirs = repo.git(&["rev-parse", &tip]);
         let before = repo.git(&["rev-parse", "tine/target"]);
         fs::create_dir_all(target.join("beside")).expect("the mount can be written");

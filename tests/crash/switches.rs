@@ -34,16 +34,17 @@ fn invariant_13_a_switch_that_is_killed_happened_or_not() {
     let (mut done, mut undone) = (0, 0);
     for round in 0..rounds() {
         let what = format!("round {round}");
+        // As they are seen in the fork, where its own are, too.
+        let branches = || {
+            let format = "--format=%(refname) %(objectname)";
+            repo.git_in(&dir, &["for-each-ref", "refs/heads", format])
+        };
+        let tips = branches();
         let is_mounted = round % 4 != 3;
         if !is_mounted {
             tine.ok(&["unmount", "demo"]);
         }
         let stood = branch_of();
-        let tips = repo.git(&[
-            "for-each-ref",
-            "refs/heads",
-            "--format=%(refname) %(objectname)",
-        ]);
         let new = format!("new-{round}");
         // In turns to a branch that is there, to one that is made, and back by an undo.
         let (args, wanted): (Vec<&str>, Option<&str>) = match (round % 3, stood.as_str()) {
@@ -96,11 +97,7 @@ fn invariant_13_a_switch_that_is_killed_happened_or_not() {
             assert!(stands == wanted || !is_done, "{said}: on {stands}");
         }
         // No branch moves, and one is made only to be gone to.
-        let after = repo.git(&[
-            "for-each-ref",
-            "refs/heads",
-            "--format=%(refname) %(objectname)",
-        ]);
+        let after = branches();
         let is_made = after
             .lines()
             .any(|line| line.starts_with(&format!("refs/heads/{new} ")));

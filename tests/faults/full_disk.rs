@@ -331,7 +331,9 @@ fn what_frees_space_works_without_inodes() {
 fn an_unmount_that_was_carried_out_is_no_failure_on_a_full_disk() {
     require_disk!();
     in_private_mounts(|| {
-        let repo = TestRepo::new();
+        // The index and the refs of a repository of its own are in the store, too, and the commit
+        // would fail before there is an unmount.
+        let repo = TestRepo::new().with_linked_forks();
         // Only the store is on the small disk.
         let store = repo.dir().join(".git/tine");
         fs::create_dir(&store).unwrap();

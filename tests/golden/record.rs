@@ -168,6 +168,7 @@ fn varies(key: &str) -> bool {
         "uid",
         "gid",
         "_namespace",
+        "open_files",
         "open_files_limit",
     ];
     ends.iter().any(|end| key.ends_with(end))

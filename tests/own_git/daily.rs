@@ -1,6 +1,6 @@
 //! A day's work with git in a fork, and the main repository beside it.
 
-use super::{assert_whole, await_taken, new_own};
+use super::{assert_whole, await_taken, new_linked, new_own};
 use crate::support::{OutputExt, TestRepo, Tine, require_fuse};
 
 #[test]
@@ -256,11 +256,34 @@ fn a_fork_of_a_fork_has_its_index_stash_and_logs_and_a_branch_of_its_own() {
 }
 
 #[test]
+fn a_fork_is_a_repository_of_its_own_unless_asked_otherwise() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let is_own = |args: &[&str]| {
+        let dir = std::path::PathBuf::from(tine.ok(args));
+        assert_eq!(repo.status(&dir), "");
+        dir.join(".git").is_dir()
+    };
+    assert!(is_own(&["new", "one"]));
+    assert!(!is_own(&["new", "two", "--git", "linked"]));
+    // A fork of a fork is of the same kind.
+    assert!(!is_own(&["new", "three", "--from-fork", "two"]));
+    repo.git(&["config", "tine.git", "linked"]);
+    assert!(!is_own(&["new", "four"]));
+    assert!(is_own(&["new", "five", "--git", "own"]));
+    assert!(is_own(&["new", "six", "--from-fork", "one"]));
+    repo.git(&["config", "tine.git", "both"]);
+    let usage = tine.fails(2, &["new", "seven"]);
+    assert!(usage.contains("git config tine.git linked"), "{usage}");
+}
+
+#[test]
 fn a_fork_is_converted_both_ways() {
     require_fuse!();
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    let dir = new_linked(&tine, "demo");
     repo.sh_in(
         &dir,
         "echo 1 > a; git add a; git commit -qm a; echo 2 > staged; git add staged; echo 3 > loose",

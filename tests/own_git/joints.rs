@@ -3,8 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::{assert_whole, await_taken, new_own};
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse, require_program, run_with_timeout};
+use crate::support::command::DEFAULT_LIMIT;
+use crate::support::{
+    OutputExt, TestRepo, Tine, require_fuse, require_program, run_with_timeout, wait_until,
+};
 
 #[test]
 fn what_a_fork_names_is_kept_when_it_is_made() {
@@ -206,4 +211,68 @@ fn a_branch_that_tine_makes_is_for_everybody() {
         repo.git(&["rev-parse", "refs/tine/demo/git/heads/mine"]),
         head
     );
+}
+
+/// The main repository's branch of that name is not the one that the fork is on.
+#[test]
+fn a_fork_goes_on_where_another_checkout_has_its_branch() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "mine");
+    let other = repo.git_checkout_of("tine/mine", "other");
+    repo.git_in(&other, &["switch", "-q", "tine/mine"]);
+    repo.sh_in(
+        &other,
+        "echo theirs > theirs; git add theirs; git commit -qm theirs",
+    );
+    let theirs = repo.git(&["rev-parse", "tine/mine"]);
+    repo.commit_files(&[("on", b"on")], "on");
+    fs::write(dir.join("own"), "own").unwrap();
+    tine.ok(&["commit", "mine", "-m", "own"]);
+    tine.ok(&["update", "mine"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/mine"]), theirs);
+    // What `tine list` says joins both: first in the fork, then in that checkout.
+    for (at, with) in [(&dir, &*theirs), (&other, "refs/tine/mine/git/HEAD")] {
+        tine.ok(&["status", "mine"]);
+        let note = tine.json(&["list"])["forks"][0]["note"].to_string();
+        let joins = format!("git merge {with}");
+        assert!(note.contains(&format!("`{joins}`")), "{note}");
+        repo.sh_in(at, &joins);
+    }
+    wait_until("both are joined", DEFAULT_LIMIT, || {
+        tine.json(&["list"])["forks"][0]["note"] == Value::Null
+    });
+    tine.ok(&["merge", "mine", "--into", "main"]);
+    for (branch, files) in [
+        ("main", "on\nown\ntheirs"),
+        ("tine/mine", "on\nown\ntheirs"),
+    ] {
+        let names = repo.git(&["ls-tree", "--name-only", branch, "on", "own", "theirs"]);
+        assert_eq!(names, files, "{branch}");
+    }
+    assert_whole(&repo, &[&dir]);
+}
+
+#[test]
+fn a_git_directory_that_is_removed_is_made_again_where_the_branch_was() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.sh_in(
+        &dir,
+        "echo one > one; git add one; git commit -qm one; echo two > two; git add two",
+    );
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "tine/demo", &head);
+    // It cannot remove what it is lent, and goes on with the rest.
+    assert!(!repo.try_sh_in(&dir, "rm -rf .git").status.success());
+    assert!(!repo.try_git_in(&dir, &["status"]).status.success());
+    tine.ok(&["status", "demo"]);
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), head);
+    assert_eq!(repo.status(&dir), "?? two", "only the index is lost");
+    tine.ok(&["commit", "demo", "-m", "two"]);
+    assert_eq!(repo.git_in(&dir, &["log", "--format=%s", "-2"]), "two\none");
+    assert_whole(&repo, &[&dir]);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{assert_whole, await_taken, new_own};
+use super::{assert_whole, await_taken, new_linked, new_own};
 use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout};
 
 /// HEAD, refs, stash, status and what is staged, as git in the fork tells it.
@@ -261,7 +261,7 @@ fn what_cannot_be_restored_is_refused_and_nothing_is_changed() {
         "no restore",
     );
     tine.ok(&restore);
-    let linked = tine.new_fork("linked");
+    let linked = new_linked(&tine, "linked");
     tine.ok(&["snapshot", "linked", "then"]);
     let said = refused(&tine, &["restore", "linked", "then", "--with-git"]);
     assert!(said.contains("tine convert linked --git own"), "{said}");

@@ -261,15 +261,20 @@ impl TestRepo {
     /// Runs git with the git directory of a fork, mounted or not.
     #[track_caller]
     pub fn git_of_fork(&self, fork: &str, args: &[&str]) -> String {
+        run_with_timeout(&mut self.command_of_fork(fork, args))
+            .expect_success(&format!("git {args:?} of {fork}"))
+            .text()
+    }
+
+    /// git, with the git directory of a fork, mounted or not.
+    pub fn command_of_fork(&self, fork: &str, args: &[&str]) -> Command {
         let git_dir = format!("--git-dir={}", self.git_dir_of_fork(fork).display());
         let mut command = self.command("git", &self.dir);
         // A fork's own directory has these only in the mount.
         let objects = self.common_dir().join("objects");
         command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects);
         command.arg(git_dir).args(args);
-        run_with_timeout(&mut command)
-            .expect_success(&format!("git {args:?} of {fork}"))
-            .text()
+        command
     }
 
     /// As [`TestRepo::git_in`], for a git that may fail.
@@ -304,6 +309,12 @@ impl TestRepo {
     /// Keeps git from leaving a program behind after a commit, for tests that unmount soon.
     pub fn without_maintenance(self) -> TestRepo {
         self.git(&["config", "maintenance.auto", "false"]);
+        self
+    }
+
+    /// Makes forks linked worktrees, for tests of what only those have.
+    pub fn with_linked_forks(self) -> TestRepo {
+        self.git(&["config", "tine.git", "linked"]);
         self
     }
 

@@ -70,9 +70,11 @@ pub(crate) fn transport(repository: &Repository) -> Result<TransportChoice, Fail
 }
 
 /// Returns the kind of git directory that git's setting `tine.git` names.
+///
+/// Without it a fork is a repository of its own.
 pub(crate) fn git_kind(repository: &Repository) -> Result<GitKind, Failure> {
     let Some(text) = repository.config_string("tine.git") else {
-        return Ok(GitKind::default());
+        return Ok(GitKind::Own);
     };
     GitKind::from_str(&text, true).map_err(|_| {
         Failure::new(

@@ -227,10 +227,13 @@ fn check_demo(
     fs::write(mount.join("after"), context).unwrap_or_else(|error| panic!("{context}: {error}"));
     tine.run(&["commit", "demo", "-m", "after the loss of power"])
         .expect_success(&format!("{context}: tine commit"));
+    let status = repo.status(mount);
     assert_eq!(
-        repo.status(mount),
+        status,
         "",
-        "{context}: git status after tine commit"
+        "{context}: git status after tine commit; the mount has {}, tine {}",
+        repo.git_in(mount, &["log", "-1", "--format=%h %D"]),
+        repo.git_of_fork("demo", &["log", "-1", "--format=%h %D"]),
     );
     for (worker, found) in workers.iter().zip(found) {
         assert!(
