@@ -21,7 +21,7 @@ use super::quarantine::{Quarantine, Taken};
 use super::removal::{prunes_new_objects, remove_taken};
 use super::tips::{LogStamp, Tips, kept_label, read_tips};
 use super::transfer::{SHALLOW, Transfer, missing_reason, pack_names};
-use crate::{GitError, Repository, Worktree};
+use crate::{GitError, Repository};
 use tine_attr::Timestamp;
 use tine_sys::pause;
 
@@ -111,7 +111,8 @@ impl Repository {
         remove: Option<RemoveObject<'_>>,
     ) -> Result<TakenOver, GitError> {
         // The refs of a directory that is being removed were not deleted one by one.
-        Worktree::open_own(own.to_owned())?;
+        let head = own.join("HEAD");
+        std::fs::symlink_metadata(&head).map_err(GitError::io("open", &head))?;
         let dir = OwnDir::open(own)?;
         let kept: BTreeMap<String, Option<ObjectId>> = self.labels(fork)?.into_iter().collect();
         let quarantine = Quarantine::of(self, fork);
