@@ -234,7 +234,13 @@ impl Places {
                 .entry(name.to_string())
                 .or_insert_with(|| Some(self.read_record(&name)));
         }
-        for text in forks_with_kept_head(self.common_dir())? {
+        // A clone has such refs, too, and no layers that could be lost.
+        let kept = if files::list(&self.layers())?.is_empty() {
+            Default::default()
+        } else {
+            forks_with_kept_head(self.common_dir())?
+        };
+        for text in kept {
             if let (false, Ok(name)) = (found.contains_key(&text), ForkName::parse(&text)) {
                 found.insert(text, Some(self.read_record(&name)));
             }

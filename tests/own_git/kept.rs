@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::{assert_whole, await_taken, new_own};
-use crate::support::{TestRepo, Tine, require_fuse};
+use crate::support::command::DEFAULT_LIMIT;
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse, wait_until};
 
 /// Waits until the main repository keeps an object for the fork `demo`.
 #[track_caller]
@@ -95,4 +96,41 @@ fn branches_and_the_stash_come_back_with_the_second_conversion() {
     let stash = repo.git_in(&dir, &["rev-parse", "stash"]);
     await_taken(&repo, "refs/tine/demo/git/stash", &stash);
     assert_whole(&repo, &[&dir]);
+}
+
+/// The main repository takes no commit that `git fsck --strict` complains about.
+#[test]
+fn a_head_that_is_in_the_fork_alone_is_not_lost() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.sh_in(
+        &dir,
+        "echo one > one; git add one; git commit -qm one
+         bad=$(git cat-file commit HEAD | sed 's/^\\(author .*> \\)[0-9]*/\\199999999999999999999/' |
+             git hash-object -t commit -w --stdin --literally)
+         git update-ref HEAD $bad",
+    );
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    wait_until("the main repository refuses it", DEFAULT_LIMIT, || {
+        let forks = tine.json(&["list"])["forks"].to_string();
+        forks.contains("the main repository refuses it")
+    });
+    let refused = !repo
+        .try_git_in(repo.dir(), &["cat-file", "-e", &head])
+        .status
+        .success();
+    assert!(refused, "the main repository has it");
+    for _ in 0..2 {
+        let checked = tine.run(&["check", "--repair", "--json"]);
+        assert!(
+            !checked.text().contains("head-damaged"),
+            "{}",
+            checked.text()
+        );
+        assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), head);
+        tine.ok(&["daemon", "stop"]);
+        tine.ok(&["mount", "demo"]);
+    }
 }

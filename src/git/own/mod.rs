@@ -36,6 +36,7 @@ mod walk;
 
 use std::path::{Path, PathBuf};
 
+use crate::{ObjectId, Repository, program};
 use tine_sys::file;
 
 /// File of a mounted git directory that names its fork.
@@ -74,6 +75,21 @@ pub(crate) fn behind_mount(git_dir: &Path) -> Option<(PathBuf, PathBuf)> {
 /// The ref `refs/tine/<fork>/<label>` with such a label keeps what that directory names.
 pub fn is_of_git_dir(label: &str) -> bool {
     label.starts_with("git/") || label.starts_with("git-")
+}
+
+impl Repository {
+    /// Returns whether a fork's own git directory has an object.
+    ///
+    /// Objects of the main repository count as well. git is asked, with the main repository's
+    /// configuration.
+    pub fn has_own_object(&self, git_dir: &Path, id: ObjectId) -> bool {
+        let mut command = program::command(self.common_dir());
+        command
+            .env("GIT_DIR", self.common_dir())
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", git_dir.join("objects"))
+            .args(["cat-file", "-e", &id.to_string()]);
+        program::run(&mut command, b"").is_ok()
+    }
 }
 
 pub use self::creation::{OwnStart, alternates_of, copy_own};

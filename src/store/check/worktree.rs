@@ -7,7 +7,7 @@ use super::finding::{FindingKind, Found, Repair};
 use super::records::unreadable;
 use super::repair::{move_to, put_back_hint};
 use super::{FSCK, REPAIRS, StoreCheck, next_aside};
-use crate::fork::{ForkName, ForkRecord};
+use crate::fork::{ForkName, ForkRecord, GitKind};
 use crate::initial::InitialContent;
 use crate::mend::dot_git_path;
 use crate::places::is_there;
@@ -177,7 +177,7 @@ impl Store {
             }
         };
         let defect = match (&head, head.commit_id()) {
-            (_, Some(id)) if !self.repository.has_object(id) => {
+            (_, Some(id)) if !self.has_object_for(record, dir, id) => {
                 let on = head.short_branch().map_or(String::new(), |branch| {
                     format!(", where the branch {branch} is,")
                 });
@@ -192,6 +192,14 @@ impl Store {
             _ => None,
         };
         defect.map(HeadDefect::Damaged)
+    }
+
+    /// Returns whether the fork with the git directory `dir` has an object.
+    ///
+    /// What the main repository refuses is in a fork's own directory alone.
+    fn has_object_for(&self, record: &ForkRecord, dir: &Path, id: ObjectId) -> bool {
+        self.repository.has_object(id)
+            || record.git_kind == GitKind::Own && self.repository.has_own_object(dir, id)
     }
 
     /// Returns the branch (short name) and file that a broken HEAD names.
