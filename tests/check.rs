@@ -902,8 +902,14 @@ impl MovedAway {
 #[test]
 fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let stopped = Stopped::new(&repo);
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        what_a_lost_record_names_stays(&repo);
+    }
+}
+
+fn what_a_lost_record_names_stays(repo: &TestRepo) {
+    let stopped = Stopped::new(repo);
+    let is_own = repo.git_dir_of_fork("two").starts_with(stopped.store());
     let layers = || -> Vec<PathBuf> {
         let beneath = files_beneath(&stopped.store().join("layers"));
         beneath.into_keys().collect()
@@ -918,7 +924,7 @@ fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
             .exists()
     };
     for lost in ["forks/two", "forks", "forks/two/snapshots.json"] {
-        let moved = MovedAway::new(&repo, stopped.store().join(lost));
+        let moved = MovedAway::new(repo, stopped.store().join(lost));
         let findings = stopped.found();
         assert!(
             findings
@@ -939,6 +945,10 @@ fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
         }
         stopped.tine.ok(&["daemon", "stop"]);
         assert_eq!((layers(), refs()), before, "{lost}");
+        // An own git directory is in the fork's directory, and went with it.
+        if !is_own || lost.ends_with("json") {
+            assert!(repo.git_dir_of_fork("two").join("HEAD").exists(), "{lost}");
+        }
         if lost == "forks" {
             fs::remove_dir(stopped.store().join("forks")).unwrap();
         }
@@ -950,7 +960,7 @@ fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
     }
 
     // A repair takes all that may be its away, and gives all of it back.
-    let moved = MovedAway::new(&repo, stopped.store().join("forks/two"));
+    let moved = MovedAway::new(repo, stopped.store().join("forks/two"));
     stopped.check(&["--repair"], 0);
     stopped.check(&[], 0);
     moved.back();

@@ -315,7 +315,6 @@ fn tine_in(tine: &Tine<'_>, dir: &Path, args: &[&str]) -> String {
     tine.ok_in(dir, args)
 }
 
-/// Where `git worktree list` has the fork's worktree.
 /// That git, run in a fork's place, works in the repository `of`, and knows the place.
 fn assert_at_home(repo: &TestRepo, of: &Path, place: &Path) {
     assert_eq!(
@@ -332,6 +331,7 @@ fn assert_at_home(repo: &TestRepo, of: &Path, place: &Path) {
     );
 }
 
+/// Where `git worktree list` has the fork's worktree.
 fn worktrees(repo: &TestRepo, dir: &Path) -> String {
     let output = run_with_timeout(repo.command(Path::new("git"), dir).args([
         "worktree",

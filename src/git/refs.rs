@@ -295,7 +295,7 @@ fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitE
 /// Lists the paths in `dir`.
 ///
 /// The list is empty if `dir` is not a directory.
-fn list_dir(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+pub(crate) fn list_dir(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     match fs::read_dir(dir) {
         Ok(entries) => entries
             .map(|entry| entry.map(|entry| entry.path()))

@@ -234,15 +234,16 @@ impl Places {
                 .entry(name.to_string())
                 .or_insert_with(|| Some(self.read_record(&name)));
         }
+        let kept = forks_with_kept_head(self.common_dir(), |text| {
+            !found.contains_key(text) && ForkName::parse(text).is_ok()
+        })?;
         // A clone has such refs, too, and no layers that could be lost.
-        let kept = if files::list(&self.layers())?.is_empty() {
-            Default::default()
-        } else {
-            forks_with_kept_head(self.common_dir())?
-        };
-        for text in kept {
-            if let (false, Ok(name)) = (found.contains_key(&text), ForkName::parse(&text)) {
-                found.insert(text, Some(self.read_record(&name)));
+        if !kept.is_empty() && !files::list(&self.layers())?.is_empty() {
+            for text in kept {
+                let read = ForkName::parse(&text)
+                    .ok()
+                    .map(|name| self.read_record(&name));
+                found.insert(text, read);
             }
         }
         Ok(found.into_iter().collect())
@@ -253,7 +254,8 @@ impl Places {
 ///
 /// A removal takes its refs away while its directory is there.
 fn is_kept(common_dir: &Path, name: &ForkName) -> bool {
-    forks_with_kept_head(common_dir).is_ok_and(|forks| forks.contains(name.as_str()))
+    forks_with_kept_head(common_dir, |text| text == name.as_str())
+        .is_ok_and(|forks| !forks.is_empty())
 }
 
 /// Result of reading a record.

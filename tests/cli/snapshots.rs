@@ -756,8 +756,9 @@ fn what_takes_the_commits_of_others_back_wants_a_word_whichever_way_it_goes() {
     tine.ok(&["merge", "main", "--into", "late"]);
 }
 
-/// What a merge commits of a fork's files is compared with the fork's HEAD: a branch that has
-/// nothing of the others' work shows no difference, and would pass the loss on to who has it.
+/// The commit that a merge makes of a fork's files is compared with the fork's HEAD. Compared with
+/// a target branch that lacks the others' commits, it shows no difference. Merged on from there, it
+/// would remove their work.
 #[test]
 fn a_merge_commits_nothing_that_takes_back_what_only_the_fork_has_of_others() {
     require_fuse!();

@@ -1,12 +1,13 @@
 //! Forks that only their kept refs tell of.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::GitError;
+use crate::refs::list_dir;
 
 /// Prefix of the refs that forks keep.
 const PREFIX: &[u8] = b"refs/tine/";
@@ -14,49 +15,43 @@ const PREFIX: &[u8] = b"refs/tine/";
 /// Number of bytes that are read of `packed-refs` at once.
 const BLOCK: u64 = 64 << 10;
 
-/// Returns the names of forks of which the main repository keeps HEAD.
+/// Number of bytes that hold the first line of `packed-refs`.
+const HEADER: u64 = 256;
+
+/// Returns the forks among `wanted` of which the main repository keeps HEAD.
 ///
 /// Only forks that are repositories of their own have `refs/tine/<fork>/git/HEAD`. Costs a listing
 /// of `refs/tine`, and a few reads of `packed-refs`, whatever its size.
 ///
 /// # Errors
 /// [`GitError::Io`] if refs cannot be listed.
-pub fn forks_with_kept_head(common_dir: &Path) -> Result<BTreeSet<String>, GitError> {
+pub fn forks_with_kept_head(
+    common_dir: &Path,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeSet<String>, GitError> {
     let mut forks = BTreeSet::new();
-    let dir = common_dir.join("refs/tine");
-    match fs::read_dir(&dir) {
-        Ok(entries) => {
-            for entry in entries {
-                let entry = entry.map_err(GitError::io("list", &dir))?;
-                if entry.path().join("git/HEAD").exists() {
-                    forks.extend(entry.file_name().into_string());
-                }
-            }
+    for dir in list_dir(&common_dir.join("refs/tine"))? {
+        let fork = dir.file_name().and_then(|name| name.to_str());
+        if let Some(fork) = fork.filter(|fork| wanted(fork))
+            && dir.join("git/HEAD").exists()
+        {
+            forks.insert(fork.to_owned());
         }
-        Err(error) if is_none(&error) => {}
-        Err(error) => return Err(GitError::io("list", &dir)(error)),
     }
     let path = common_dir.join("packed-refs");
     match packed(&path) {
-        Ok(packed) => forks.extend(packed),
-        Err(error) if is_none(&error) => {}
+        Ok(packed) => forks.extend(packed.into_iter().filter(|fork| wanted(fork))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(GitError::io("read", &path)(error)),
     }
     Ok(forks)
-}
-
-fn is_none(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }
 
 /// Returns the forks in a file of packed refs.
 fn packed(path: &Path) -> io::Result<Vec<String>> {
     let file = File::open(path)?;
     let len = file.metadata()?.len();
-    let head = read_at(&file, 0, BLOCK)?;
+    let head = read_at(&file, 0, HEADER)?;
     let header = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let is_sorted = header.starts_with(b"#") && header.windows(6).any(|word| word == b"sorted");
     let mut at = if is_sorted {
@@ -161,8 +156,8 @@ mod tests {
                 for number in 0..after {
                     text += &format!("{id} refs/tines/{number:06}\n");
                 }
-                fs::write(dir.path().join("packed-refs"), text).expect("it is written");
-                let found = forks_with_kept_head(dir.path()).expect("they are read");
+                std::fs::write(dir.path().join("packed-refs"), text).expect("it is written");
+                let found = forks_with_kept_head(dir.path(), |_| true).expect("they are read");
                 assert_eq!(
                     found.into_iter().collect::<Vec<_>>(),
                     ["a"],

@@ -196,7 +196,7 @@ impl Store {
 
     /// Returns whether the fork with the git directory `dir` has an object.
     ///
-    /// What the main repository refuses is in a fork's own directory alone.
+    /// An object that the main repository refuses is only in the fork's own git directory.
     fn has_object_for(&self, record: &ForkRecord, dir: &Path, id: ObjectId) -> bool {
         self.repository.has_object(id)
             || record.git_kind == GitKind::Own && self.repository.has_own_object(dir, id)
