@@ -221,7 +221,9 @@ impl Drop for ReadLease<'_> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::{BufRead as _, BufReader};
     use std::os::unix::fs::symlink;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -268,13 +270,29 @@ mod tests {
         );
     }
 
+    // Another process writes: a child that another test starts meanwhile would inherit what this
+    // process had open for writing.
     #[test]
     fn a_lease_says_whether_somebody_writes() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let read = File::open(file.path()).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("file");
+        let mut writer = Command::new("sh")
+            .args(["-c", "exec >\"$1\"; echo open >&2; read -r _", "sh"])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut opened = String::new();
+        BufReader::new(writer.stderr.as_mut().unwrap())
+            .read_line(&mut opened)
+            .unwrap();
+        assert_eq!(opened, "open\n");
+        let read = File::open(&path).unwrap();
         let error = ReadLease::take(&read).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        let path = file.into_temp_path();
+        drop(writer.stdin.take());
+        writer.wait().unwrap();
         drop(ReadLease::take(&read).unwrap());
         let lease = ReadLease::take(&read).unwrap();
         std::thread::scope(|scope| {
