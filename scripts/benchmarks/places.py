@@ -240,6 +240,7 @@ PLACES = [
     Overlay("overlayfs", ("mount", "-t", "overlay", "overlay")),
     Overlay("fuse-overlayfs", ("fuse-overlayfs",)),
     Tine("tine", settings={"tine.transport": "device"}, transport="device"),
+    Tine("tine (linked)", new=("--git", "linked"), settings={"tine.transport": "device"}, transport="device"),
     Tine("tine (ring)", settings={"tine.transport": "ring"}, transport="ring", missing=without_rings),
     Tine("tine (large-files)", new=("--profile", "large-files"), missing=without_profiles),
 ]

@@ -16,8 +16,8 @@ class Failure(Exception):
     """Something could not be measured."""
 
 
-def run(*command, cwd=None, env=None):
-    """Runs a program to its end; what it printed."""
+def run(*command, cwd=None, env=None, text=""):
+    """Runs a program that reads `text` to its end; what it printed."""
     try:
         answer = subprocess.run(
             command,
@@ -26,7 +26,7 @@ def run(*command, cwd=None, env=None):
             capture_output=True,
             text=True,
             errors="replace",
-            stdin=subprocess.DEVNULL,
+            input=text,
             check=False,
             timeout=LIMIT_SECS,
         )

@@ -14,6 +14,8 @@ from .programs import ROOT, Failure, generate, git, run
 KEPT = os.path.join(ROOT, "target", "bench")
 HERE = os.path.dirname(os.path.abspath(__file__))
 GENERATED = {"small": (3_000, 50), "large": (60_000, 100)}
+# Repository with many refs: files, commits, and refs.
+MANY_REFS = (3_000, 50, 100_000)
 BUILDS = os.path.join(HERE, "builds")
 IGNORED = "target/\nnode_modules/\n"
 
@@ -29,7 +31,7 @@ class Sources:
         self.files = compile_files_program()
 
     def repository(self, name):
-        """`tree` (what the user chose), `small`, `builds`"""
+        """`tree` (what the user chose), `small`, `refs`, `builds`"""
         if name not in self.repositories:
             directory = os.path.join(self.home, name)
             self.make(self.tree if name == "tree" else name, directory)
@@ -39,6 +41,10 @@ class Sources:
     def make(self, name, directory):
         if name in GENERATED:
             generate(directory, *GENERATED[name])
+        elif name == "refs":
+            files, commits, refs = MANY_REFS
+            generate(directory, files, commits)
+            add_refs(directory, refs)
         elif name == "builds":
             git("clone", "--quiet", "--no-hardlinks", prepared_builds(), directory, cwd="/")
         else:
@@ -59,6 +65,14 @@ class Sources:
     def stop_daemons(self):
         for repository in self.repositories.values():
             repository.stop_daemons()
+
+
+def add_refs(directory, number):
+    """Adds packed refs, on the commits in turn."""
+    commits = git("rev-list", "HEAD", cwd=directory).split()
+    lines = [f"create refs/remotes/origin/topic-{one:06} {commits[one % len(commits)]}\n" for one in range(number)]
+    run("git", "update-ref", "--stdin", cwd=directory, text="".join(lines))
+    git("pack-refs", "--all", cwd=directory)
 
 
 def prepared_builds():

@@ -113,6 +113,27 @@ def commit(workspace, _sources):
     return seconds
 
 
+def history(workspace, _sources):
+    """What git reads of history, through the workspace's git directory."""
+    run(*STATUS, cwd=workspace.dir)
+    path = sources_in(workspace)[0]
+    return {
+        "git log --stat": warm("git", "log", "--stat", cwd=workspace.dir),
+        "git blame": warm("git", "blame", path, cwd=workspace.dir),
+        "git fsck": timed("git", "fsck", "--no-dangling", cwd=workspace.dir),
+    }
+
+
+def many_refs(workspace, _sources):
+    """A workspace, and a commit in it, in a repository with as many refs as `sources.MANY_REFS` says."""
+    seconds = {"new workspace, 100,000 refs": new(workspace, _sources)["new workspace"]}
+    run(*STATUS, cwd=workspace.dir)
+    seconds["git status, 100,000 refs"] = warm(*STATUS, cwd=workspace.dir)
+    change(workspace, sources_in(workspace)[:10])
+    seconds["git commit, 100,000 refs"] = timed("git", "commit", "-qam", "bench", cwd=workspace.dir)
+    return seconds
+
+
 def merge(workspace, _sources):
     """A branch that changed ten files, merged into one that changed ten others: in a fork by tine."""
     files = sources_in(workspace)
@@ -234,6 +255,8 @@ STEPS = [
     Step("rg", "tree", rg, needs="rg"),
     Step("second", "tree", second_fork, needs="rg", only_tine=True),
     Step("commit", "tree", commit),
+    Step("history", "tree", history),
+    Step("refs", "refs", many_refs, set_up=False),
     Step("merge", "tree", merge),
     Step("update", "tree", update),
     Step("small", "small", small),

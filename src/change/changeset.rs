@@ -187,6 +187,10 @@ pub(super) struct Examined {
     pub adoptable: Vec<Adoptable>,
 }
 
+fn is_in_fork_alone(repository: &Repository, fork: &Fork, id: ObjectId) -> bool {
+    fork.worktree.is_own() && repository.has_own_object(fork.worktree.git_dir(), id)
+}
+
 /// Computes the changes of `fork` against the commit `head_commit`.
 pub(super) fn examine(
     repository: &Repository,
@@ -195,7 +199,12 @@ pub(super) fn examine(
     blobs: Blobs,
     scope: Scope,
 ) -> Result<Examined, ChangeError> {
-    let head_tree = repository.tree_of(head_commit)?;
+    let head_tree = match repository.tree_of(head_commit) {
+        Err(GitError::MissingObject { id }) if is_in_fork_alone(repository, fork, id) => {
+            return Err(ChangeError::InForkAlone(id));
+        }
+        tree_id => tree_id?,
+    };
     let examiner = Examiner {
         repository,
         fork,

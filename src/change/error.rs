@@ -84,6 +84,13 @@ pub enum ChangeError {
         _0.left_at
     )]
     BranchGone(Box<GoneBranch>),
+    /// HEAD's commit, which the main repository refused.
+    #[error("HEAD of the fork, {0}, is in the fork alone: the main repository refuses it")]
+    #[failure(NotTakenOver)]
+    #[hint(
+        "`tine list` says why; in the fork, `git commit --amend` or `git reset --soft HEAD~1` moves HEAD to what it takes"
+    )]
+    InForkAlone(ObjectId),
     /// Several checkouts have the branch.
     #[error("the branch {branch:?} is checked out twice: {}", .holders.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     #[failure(BranchCheckedOut)]

@@ -71,17 +71,17 @@ impl GitDirectory {
         Ok(found)
     }
 
-    /// Creates a file of any kind except a directory or symlink.
+    /// Creates a regular file or a socket.
     ///
     /// # Errors
-    /// `EEXIST`, `EPERM` where nothing can be changed, and errors of the host.
+    /// `EEXIST`, `EPERM` where nothing can be changed and for other kinds, and errors of the host.
+    /// git has no pipes there, and who opened one in the place of a file would wait for its writer.
     pub fn mknod(
         &self,
         caller: Caller,
         parent: Ino,
         name: &[u8],
         mode: u32,
-        rdev: u32,
     ) -> io::Result<LookedUp> {
         let mut state = self.state.lock();
         let (dir, path) = self.dir_for_new(&mut state, parent, name, NewFile::File)?;
@@ -96,11 +96,11 @@ impl GitDirectory {
         let perm = (mode & 0o7777) as u16 & !caller.umask;
         let opened = match mode & KIND {
             0 | libc::S_IFREG => Some(host_dir::create_file(&dir, name, perm)?),
-            libc::S_IFCHR | libc::S_IFBLK => return Err(errno(libc::EPERM)),
-            kind => {
-                host_dir::make_node(&dir, name, kind, perm, rdev.into())?;
+            libc::S_IFSOCK => {
+                host_dir::make_socket(&dir, name, perm)?;
                 None
             }
+            _ => return Err(errno(libc::EPERM)),
         };
         self.created(&mut state, caller, (parent, name), &dir, &path, opened)
     }

@@ -78,7 +78,7 @@ impl Pair {
         let lock = format!("{name}.lock");
         let made = self
             .shown
-            .mknod(ME, dir, lock.as_bytes(), 0o100_644, 0)
+            .mknod(ME, dir, lock.as_bytes(), 0o100_644)
             .unwrap();
         let ino = made.attr.unwrap().ino;
         self.shown.write(ino, 0, content.as_bytes()).unwrap();
@@ -197,7 +197,7 @@ fn objects_are_found_from_their_directory_and_from_the_work_tree() {
     pair.shown.readdir(objects, 0, &mut { list }).unwrap();
     assert!(!names.contains(&b".git".to_vec()), "{names:?}");
     let dir = pair.dir("objects/.git/tine");
-    let made = pair.shown.mknod(ME, dir, b"x", 0o100_644, 0);
+    let made = pair.shown.mknod(ME, dir, b"x", 0o100_644);
     assert_eq!(made.unwrap_err().raw_os_error(), Some(libc::EPERM));
     let removed = pair.shown.rmdir(objects, b".git");
     assert_eq!(removed.unwrap_err().raw_os_error(), Some(libc::EPERM));
@@ -218,8 +218,22 @@ fn objects_are_lent_and_nothing_changes_them() {
     assert!(refused(pair.shown.write(ino, 0, b"x")));
     assert!(refused(pair.shown.unlink(dir, b"cd")));
     assert!(refused(
-        pair.shown.mknod(ME, dir, b"new", 0o100_644, 0).map(drop)
+        pair.shown.mknod(ME, dir, b"new", 0o100_644).map(drop)
     ));
+}
+
+/// Who opened a pipe in the place of HEAD or the packed refs would wait for ever.
+#[test]
+fn files_and_sockets_are_made_but_no_pipes() {
+    let pair = Pair::new(|_, _| {});
+    let root = pair.shown.root();
+    let make = |name: &[u8], kind: u32| pair.shown.mknod(ME, root, name, kind | 0o644);
+    for kind in [libc::S_IFIFO, libc::S_IFCHR, libc::S_IFBLK] {
+        let refused = make(b"packed-refs", kind).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+    }
+    make(b"file", libc::S_IFREG).unwrap();
+    make(b"fsmonitor--daemon.ipc", libc::S_IFSOCK).unwrap();
 }
 
 #[test]
@@ -271,7 +285,7 @@ fn what_was_read_while_packing_stays_lent() {
         fs::write(main.join("packed-refs"), line('3', "refs/heads/old")).unwrap();
     });
     let root = pair.shown.root();
-    let make = |name: &[u8]| pair.shown.mknod(ME, root, name, 0o100_644, 0).unwrap();
+    let make = |name: &[u8]| pair.shown.mknod(ME, root, name, 0o100_644).unwrap();
     let replace = |name: &str, content: &str| {
         fs::write(pair.main("new"), content).unwrap();
         fs::rename(pair.main("new"), pair.main(name)).unwrap();
@@ -355,7 +369,7 @@ fn a_lock_is_to_be_had_when_the_kernel_knows_what_it_protects() {
     });
     let heads = pair.dir("refs/heads");
     let lock = |name: &[u8]| {
-        let made = pair.shown.mknod(ME, heads, name, 0o644, 0);
+        let made = pair.shown.mknod(ME, heads, name, 0o644);
         if made.is_ok() {
             pair.shown.unlink(heads, name).unwrap();
         }
@@ -521,7 +535,7 @@ impl Pair {
             self.pack(&rest.collect());
         } else {
             let (root, lock) = (self.shown.root(), b"packed-refs.lock");
-            self.shown.mknod(ME, root, lock, 0o100_644, 0).unwrap();
+            self.shown.mknod(ME, root, lock, 0o100_644).unwrap();
             self.shown.unlink(root, lock).unwrap();
         }
         if self.find(name).unwrap().is_some() {

@@ -117,6 +117,8 @@ error_codes! {
     InvalidBranch = "invalid-branch", Usage;
     /// An object of the repository is damaged or missing.
     CorruptObject = "corrupt-object", Failure;
+    /// The main repository refuses what is committed in the fork.
+    NotTakenOver = "not-taken-over", Refused;
     /// A tree contains names that a checkout must not have.
     HostileTree = "hostile-tree", Failure;
     /// The file of a branch does not contain a valid ref.

@@ -28,7 +28,7 @@ use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 
 pub(super) use self::branch::branch_ref;
 pub use self::damage::DamagedBranch;
-pub(super) use self::damage::damaged_ref;
+pub(super) use self::damage::{damaged_ref, refuse_packed_pipe};
 use self::keeping::KEEPING;
 pub use self::keeping::{HELD, STATE, is_for_layers};
 pub(super) use self::locks::{lock_of, ref_locked, remove_stale_lock};

@@ -77,12 +77,12 @@ pub fn make_dir(dir: &File, name: &[u8], perm: u16) -> io::Result<()> {
     super::calls_beneath::set_mode(dir, name, perm)
 }
 
-/// Creates a pipe, a socket or a device. `kind` has the bits of `S_IFMT`.
+/// Creates a socket.
 ///
 /// # Errors
 /// The error of `mknodat(2)`.
-pub fn make_node(dir: &File, name: &[u8], kind: u32, perm: u16, rdev: u64) -> io::Result<()> {
-    rustix::fs::mknodat(dir, name, FileType::from_raw_mode(kind), mode(perm), rdev)?;
+pub fn make_socket(dir: &File, name: &[u8], perm: u16) -> io::Result<()> {
+    rustix::fs::mknodat(dir, name, FileType::Socket, mode(perm), 0)?;
     super::calls_beneath::set_mode(dir, name, perm)
 }
 

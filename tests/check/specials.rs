@@ -96,6 +96,10 @@ fn a_pipe_hurts_only_that(repo: &TestRepo) {
         "logs/HEAD",
     ];
     files.extend(of_git.map(|name| repo.git_dir_of_fork("one").join(name)));
+    let own_dir = repo.git_dir_of_fork("one");
+    if own_dir.join("objects").exists() {
+        files.push(own_dir.join("packed-refs"));
+    }
     // One of them is as good as another.
     files.retain(|path| !path.parent().unwrap().ends_with("spares") || path.ends_with("0"));
     files.sort();
@@ -186,6 +190,9 @@ fn goes_on_without_a_pipe(repo: &TestRepo) {
         ("index", "index-damaged"),
         ("MERGE_HEAD", "not-a-file"),
     ];
+    if worktree.join("objects").exists() {
+        names.push(("packed-refs", "not-a-file"));
+    }
     if worktree.join("locked").exists() {
         names.extend([("locked", "not-a-file"), ("gitdir", "not-a-file")]);
     }

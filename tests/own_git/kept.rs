@@ -122,6 +122,14 @@ fn a_head_that_is_in_the_fork_alone_is_not_lost() {
         .status
         .success();
     assert!(refused, "the main repository has it");
+    for verb in [
+        &["status", "demo"][..],
+        &["commit", "demo", "-m", "on"],
+        &["delete", "demo"],
+    ] {
+        let refused = tine.fails(3, verb);
+        assert!(refused.contains("in the fork alone"), "{refused}");
+    }
     for _ in 0..2 {
         let checked = tine.run(&["check", "--repair", "--json"]);
         assert!(

@@ -169,7 +169,7 @@ impl Operations {
     ) -> Answer<Entry> {
         if let Some(git) = self.git_node(parent) {
             return self.in_git(Operation::MkNod, parent, || {
-                Ok(entry(&git.mknod(caller, parent, name, mode, rdev)?))
+                Ok(entry(&git.mknod(caller, parent, name, mode)?))
             });
         }
         self.refuse_git_root(parent, name, Errno::EEXIST)?;

@@ -1,7 +1,9 @@
 //! Protection of what the index of an own git directory names.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use gix::ObjectId;
@@ -51,6 +53,20 @@ impl Repository {
     /// Fails as [`Repository::protect_index`], and if a blob cannot be written.
     pub fn bring_index(&self, own: &Path, fork: &str) -> Result<usize, GitError> {
         self.keep_index(own, fork, true)
+    }
+
+    /// Returns whether the own git directory has a loose object.
+    ///
+    /// Those that were taken over are gone from there, so that few have any.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the directory cannot be opened.
+    pub fn has_own_loose_objects(&self, own: &Path) -> Result<bool, GitError> {
+        let dir = OwnDir::open(own)?;
+        let objects = Path::new("objects");
+        let names = dir.list(objects).into_iter();
+        let mut fan_out = names.filter(|(name, _)| name.len() == 2);
+        Ok(fan_out.any(|(name, _)| !dir.list(&objects.join(OsStr::from_bytes(&name))).is_empty()))
     }
 
     fn keep_index(&self, own: &Path, fork: &str, brings: bool) -> Result<usize, GitError> {

@@ -35,6 +35,17 @@ use tine_sys::parallel::disk_work;
 /// git's `transfer.unpackLimit` is 100, but each file here is synced.
 pub(super) const PACK_LIMIT: usize = 50;
 
+/// Faults that git's rules name, and that do no harm.
+///
+/// Old tools wrote such commits and trees, and a fork that fetches their histories is taken over as
+/// `git fetch` takes them.
+const HARMLESS_FAULTS: &[&str] = &[
+    "badTimezone",
+    "missingSpaceBeforeDate",
+    "missingSpaceBeforeEmail",
+    "zeroPaddedFilemode",
+];
+
 /// Number of attempts to move a file while directories go missing.
 const MOVE_ATTEMPTS: usize = 8;
 
@@ -112,7 +123,7 @@ impl<'r> Quarantine<'r> {
         files: &[(ObjectId, Vec<u8>)],
     ) -> Checked<()> {
         let pack = encode_pack(self.main.hash_kind(), objects, Compression::NONE)?;
-        if let Err(reason) = run(&mut self.index_pack(), &pack)? {
+        if let Err(reason) = run(&mut self.index_pack()?, &pack)? {
             return Ok(Err(reason));
         }
         let objects = self.main.common_dir().join("objects");
@@ -135,20 +146,38 @@ impl<'r> Quarantine<'r> {
     /// Writes `objects` as a pack, which git checks.
     pub(super) fn check_pack(&self, objects: &[Content]) -> Checked<()> {
         let pack = encode_pack(self.main.hash_kind(), objects, Compression::DEFAULT)?;
-        run(&mut self.index_pack(), &pack).map(|done| done.map(drop))
+        run(&mut self.index_pack()?, &pack).map(|done| done.map(drop))
     }
 
     /// Returns the git command that checks a pack from its standard input.
-    fn index_pack(&self) -> Command {
+    ///
+    /// # Errors
+    /// If the configuration cannot be read.
+    fn index_pack(&self) -> Result<Command, GitError> {
         let mut index = self.git("objects");
         index.args(["index-pack", "--stdin"]);
         // `--strict` refuses objects that need others which a partial clone's remote has.
-        index.arg(if self.main.promisor_remote().is_none() {
+        let check = if self.main.promisor_remote().is_none() {
             "--strict"
         } else {
             "--fsck-objects"
-        });
-        index
+        };
+        index.arg(format!("{check}={}", self.severities()?));
+        Ok(index)
+    }
+
+    /// Returns the severity of each fault, for `git index-pack --strict=`.
+    ///
+    /// The main repository's `receive.fsck.*` decides, as for a push.
+    fn severities(&self) -> Result<String, GitError> {
+        let mut severities: Vec<String> = HARMLESS_FAULTS
+            .iter()
+            .map(|fault| format!("{fault}=ignore"))
+            .collect();
+        for (name, value) in self.main.settings_below("receive", "fsck")? {
+            severities.push(format!("{name}={value}"));
+        }
+        Ok(severities.join(","))
     }
 
     /// Copies the pack that `pack` reads, and indexes the copy.
@@ -173,7 +202,7 @@ impl<'r> Quarantine<'r> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut index = self.index_pack();
+        let mut index = self.index_pack()?;
         let mut packing = program::spawn(&mut pack)?;
         let (stdin, stdout) = (packing.stdin.take(), packing.stdout.take());
         let indexed = thread::scope(|scope| {

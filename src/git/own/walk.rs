@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use gix::ObjectId;
-use gix::objs::{CommitRef, Find, Kind, TagRef, TreeRefIter};
+use gix::objs::{CommitRefIter, Find, Kind, TagRef, TreeRefIter};
 
 use super::dir::{Loose, OwnDir};
 use super::object::Content;
@@ -186,12 +186,14 @@ impl Walker<'_> {
         match content.kind {
             Kind::Blob => {}
             Kind::Commit => {
-                let commit = CommitRef::from_bytes(&content.data, hash_kind)?;
+                // Of a commit with other faults git says which they are.
+                let commit = || CommitRefIter::from_bytes(&content.data, hash_kind);
+                let tree_id = commit().tree_id()?;
                 if !self.shallow.contains(&id) {
-                    let parents = commit.parents();
+                    let parents = commit().parent_ids();
                     open.extend(parents.map(|id| (id, Some(Kind::Commit), Vec::new())));
                 }
-                open.push((commit.tree(), Some(Kind::Tree), Vec::new()));
+                open.push((tree_id, Some(Kind::Tree), Vec::new()));
             }
             Kind::Tag => {
                 let tag = TagRef::from_bytes(&content.data, hash_kind)?;

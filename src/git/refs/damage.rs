@@ -123,10 +123,8 @@ impl Repository {
 
     pub(super) fn refuse_pipes_below(&self, prefix: &str) -> Result<(), GitError> {
         let mut dirs = vec![self.common_dir().join(prefix)];
-        let packed = self.common_dir().join("packed-refs");
-        let is_pipe =
-            |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
-        let mut found = is_pipe(&packed).then_some(packed);
+        refuse_packed_pipe(self.common_dir())?;
+        let mut found = None;
         while let (Some(dir), None) = (dirs.pop(), &found) {
             for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
                 match entry.file_type() {
@@ -138,14 +136,7 @@ impl Repository {
         }
         match found {
             None => Ok(()),
-            Some(path) => Err(GitError::DamagedRef {
-                name: path
-                    .strip_prefix(self.common_dir())
-                    .unwrap_or(&path)
-                    .display()
-                    .to_string(),
-                reason: "a named pipe is in its place".to_owned(),
-            }),
+            Some(path) => Err(pipe_error(self.common_dir(), &path)),
         }
     }
 
@@ -184,6 +175,26 @@ pub(crate) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
         name: name.to_string(),
         reason,
     })
+}
+
+/// Refuses a named pipe in the place of packed refs.
+///
+/// # Errors
+/// [`GitError::DamagedRef`].
+pub(crate) fn refuse_packed_pipe(git_dir: &Path) -> Result<(), GitError> {
+    let packed = git_dir.join("packed-refs");
+    match fs::symlink_metadata(&packed) {
+        Ok(meta) if meta.file_type().is_fifo() => Err(pipe_error(git_dir, &packed)),
+        _ => Ok(()),
+    }
+}
+
+fn pipe_error(git_dir: &Path, path: &Path) -> GitError {
+    let name = path.strip_prefix(git_dir).unwrap_or(path);
+    GitError::DamagedRef {
+        name: name.display().to_string(),
+        reason: "a named pipe is in its place".to_owned(),
+    }
 }
 
 /// Returns whether a loose ref's file is readable but contains no ref.

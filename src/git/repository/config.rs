@@ -52,6 +52,33 @@ impl Repository {
         Ok(values.into_iter().map(|value| value.to_vec()).collect())
     }
 
+    /// Reads the variables of `[<section> "<subsection>"]` from the current git configuration.
+    ///
+    /// Names are as they are written. Of a name that is there twice, later values come later.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::open`] if the configuration cannot be read.
+    pub(crate) fn settings_below(
+        &self,
+        section: &str,
+        subsection: &str,
+    ) -> Result<Vec<(String, String)>, GitError> {
+        let local = self.local_with_fresh_config()?;
+        let config = local.config_snapshot();
+        let sections = config.plumbing().sections_by_name(section);
+        let mut settings = Vec::new();
+        for section in sections.into_iter().flatten() {
+            if section.header().subsection_name() != Some(subsection.into()) {
+                continue;
+            }
+            for name in section.value_names() {
+                let value = section.values(&name).pop().unwrap_or_default();
+                settings.push((name, value.to_string()));
+            }
+        }
+        Ok(settings)
+    }
+
     /// Returns the last value of `<section>.<name>` that a user wrote.
     ///
     /// Files inside a checkout of the repository do not count, even if the configuration includes

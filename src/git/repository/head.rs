@@ -8,7 +8,7 @@ use gix::objs::Kind;
 
 use super::Repository;
 use crate::error::with_causes;
-use crate::refs::damaged_ref;
+use crate::refs::{damaged_ref, refuse_packed_pipe};
 use crate::{GitError, program};
 
 /// The position of a worktree's HEAD.
@@ -67,6 +67,7 @@ impl Repository {
     /// [`GitError::DamagedHead`], [`GitError::DamagedRef`] or [`GitError::Io`] if HEAD or its
     /// branch cannot be read.
     pub fn head_of(&self, git_dir: &Path) -> Result<Head, GitError> {
+        refuse_packed_pipe(git_dir)?;
         head_in(&self.refs_of(git_dir))
     }
 

@@ -194,10 +194,10 @@ pub fn bring(daemon: &Daemon, slot: &Slot) {
     }
 }
 
-/// Does the same as [`bring`] for any fork.
+/// Does the same as [`bring`] for a name that may be nobody's.
 pub fn bring_fork(daemon: &Daemon, fork: &ForkName) {
-    if let Some(slot) = daemon.known_slot(fork) {
-        bring(daemon, &slot);
+    if daemon.store.record(fork).is_ok() {
+        bring(daemon, &daemon.slot(fork));
     }
 }
 
@@ -222,8 +222,12 @@ pub fn bring_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     if !slot.take_over.is_own() {
         return Ok(());
     }
-    let _busy = slot.take_over.busy.lock();
     let git_dir = daemon.store.own_git_dir(&slot.name);
+    // The whole index need not be read where there is nothing to bring.
+    if !daemon.repository.has_own_loose_objects(&git_dir)? {
+        return Ok(());
+    }
+    let _busy = slot.take_over.busy.lock();
     let stamp = IndexStamp::of(&git_dir.join("index"));
     if *slot.take_over.index.lock() == stamp {
         return Ok(());

@@ -19,6 +19,10 @@ use tine_sys::file;
 impl StoreCheck<'_> {
     /// Checks HEAD of the worktree in `dir`.
     pub(super) fn head(&mut self, record: &ForkRecord, dir: &Path) {
+        // Where HEAD's branch is, is not known before that is mended; it is found by itself.
+        if file::check_regular(&dir.join("packed-refs")).is_err() {
+            return;
+        }
         let detail = match self.store.head_defect(record, dir) {
             None => return,
             Some(HeadDefect::Unreadable(path, error)) => {

@@ -35,6 +35,53 @@ fn tree_with(name: &str, mode: &str, id: &str) -> Vec<u8> {
     [format!("{mode} {name}\0").as_bytes(), id.as_slice()].concat()
 }
 
+/// Histories that old tools wrote, and that `git fetch` takes, have such faults.
+#[test]
+fn faults_that_do_no_harm_are_taken_over() {
+    let main = main_repository();
+    let fork = Fork::new(&main, "f");
+    fork.take_all();
+    let blob = fork.git_with_input(&["hash-object", "-w", "--stdin"], b"good\n");
+    let inner = write_literally(&fork, "tree", &tree_with("file", "0100644", &blob));
+    let tree = write_literally(&fork, "tree", &tree_with("dir", "040000", &inner));
+    let parent = fork.id_of("tine/f").to_string();
+    let mut written = Vec::new();
+    for (name, person) in [
+        ("zone", "A <a@b> 1700000000 +051800"),
+        ("date", "A <a@b>1700000000 +0000"),
+        ("email", "A<a@b> 1700000000 +0000"),
+    ] {
+        let raw =
+            format!("tree {tree}\nparent {parent}\nauthor {person}\ncommitter {person}\n\nx\n");
+        let commit = write_literally(&fork, "commit", raw.as_bytes());
+        fork.git(&["update-ref", &format!("refs/heads/{name}"), &commit]);
+        written.push((name, commit));
+    }
+    assert_eq!(fork.take().rejected, []);
+    for (name, commit) in written {
+        let kept = main.git(&["rev-parse", &format!("refs/tine/f/git/heads/{name}")]);
+        assert_eq!(kept, commit);
+    }
+}
+
+/// What the main repository lets people push, forks may have, too.
+#[test]
+fn settings_of_the_main_repository_say_which_faults_are_taken_over() {
+    let main = main_repository();
+    let fork = Fork::new(&main, "f");
+    let parent = fork.id_of("tine/f").to_string();
+    let tree = fork.git(&["rev-parse", "tine/f^{tree}"]);
+    let person = "A <a@b> 99999999999999999999 +0000";
+    let raw = format!("tree {tree}\nparent {parent}\nauthor {person}\ncommitter {person}\n\nx\n");
+    let commit = write_literally(&fork, "commit", raw.as_bytes());
+    fork.git(&["update-ref", "refs/heads/late", &commit]);
+    assert_eq!(fork.take().rejected.len(), 1);
+    main.git(&["config", "receive.fsck.badDateOverflow", "ignore"]);
+    // What was rejected is checked again by the next daemon.
+    *fork.last.borrow_mut() = None;
+    assert_eq!(fork.take().rejected, []);
+}
+
 #[test]
 fn what_fails_the_checks_is_rejected_and_holds_nothing_back() {
     let main = main_repository();
