@@ -11,6 +11,7 @@ pub(crate) use self::switching::check_switch_can_be_undone;
 use super::locks::{self, Guards, slots_of};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
+use crate::points;
 use crate::protocol::{BranchCreated, BranchDeleted, BranchInfo, Branches, BranchesDeleted};
 use crate::state::slots::Daemon;
 use tine_change::branches::{BranchUsage, Holder, Start, follow};
@@ -135,8 +136,8 @@ impl Operation for CreateBranch {
         let context_fork = call.fork_if_any(self.fork);
         let context_fork = context_fork.as_ref();
         let found = match (&self.at, context_fork) {
-            (Some(word), Some(fork)) => Point::find(&daemon.store, fork, word)?,
-            (Some(word), None) => Point::find_anywhere(&daemon.store, call.git_dir()?, word)?,
+            (Some(word), Some(fork)) => points::find(daemon, fork, word)?,
+            (Some(word), None) => points::find_anywhere(daemon, call.git_dir()?, word)?,
             (None, Some(fork)) => head_of_fork(daemon, fork)?,
             (None, None) => {
                 let (tree_id, commit_id) = repository.resolve_tree(call.git_dir()?, "HEAD")?;

@@ -16,8 +16,8 @@ use crate::operation::{Call, Operation, joined_message, paragraphs};
 use crate::policy::{Signers, work_later, work_message};
 use crate::protocol::{AgentTexts, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
 use crate::report;
-use crate::state::handoffs;
 use crate::state::slots::{Daemon, ForkGuard};
+use crate::state::{handoffs, taking};
 use crate::transfer::Transfer;
 use tine_change::changeset::{self, Blobs};
 use tine_change::compare::compare_trees;
@@ -392,7 +392,10 @@ fn begin(
     // Settling may have moved the fork point.
     let point = fork_point(&repository, &guard.record()?, head.commit_id())?;
     let base = match base {
-        Some(word) => Some(repository.resolve_commit(fork.worktree.git_dir(), word)?),
+        Some(word) => {
+            taking::bring_named(daemon, word);
+            Some(repository.resolve_commit(fork.worktree.git_dir(), word)?)
+        }
         None => point,
     };
     if let (Some(head), false) = (head.commit_id(), allow_revert) {

@@ -408,6 +408,9 @@ pub(crate) fn make(
         ..MountSettings::default()
     }
     .with(request.mount_request());
+    if let Some(revision) = &request.options.from {
+        taking::bring_named(daemon, revision);
+    }
     let options = ForkOptions {
         name: name.clone(),
         git_dir: git_dir.to_owned(),

@@ -1,10 +1,12 @@
 //! Resolves points that requests name, and writes their missing trees.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::failure::{ErrorCode, Failure};
 use super::protocol::{PointInfo, PointKind};
 use super::state::slots::Daemon;
+use super::state::taking;
 use tine_change::changeset::{self, Blobs};
 use tine_change::{FoundPoint, Point, PointTree, snapshots};
 use tine_git::{ObjectId, Repository};
@@ -23,6 +25,30 @@ pub struct ResolvedPoint {
     pub others: Vec<Point>,
 }
 
+/// Finds what `word` means for the fork `name`. Writes no tree.
+///
+/// A branch that follows a fork is where the fork is now.
+///
+/// # Errors
+/// Fails as [`Point::find`].
+pub(crate) fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Failure> {
+    taking::bring_named(daemon, word);
+    Ok(Point::find(&daemon.store, name, word)?)
+}
+
+/// Finds what `word` means without a fork in question. Otherwise as [`find`].
+///
+/// # Errors
+/// Fails as [`Point::find_anywhere`].
+pub(crate) fn find_anywhere(
+    daemon: &Daemon,
+    git_dir: &Path,
+    word: &str,
+) -> Result<FoundPoint, Failure> {
+    taking::bring_named(daemon, word);
+    Ok(Point::find_anywhere(&daemon.store, git_dir, word)?)
+}
+
 /// Resolves `word` for the fork `name`, and writes that point's tree.
 ///
 /// The caller must not hold the lock of any fork, because this locks the fork that `word` names.
@@ -35,12 +61,7 @@ pub(crate) fn resolve(
     if word == "pristine" {
         follow_head(daemon, repository, name)?;
     }
-    complete(
-        daemon,
-        repository,
-        name,
-        Point::find(&daemon.store, name, word)?,
-    )
+    complete(daemon, repository, name, find(daemon, name, word)?)
 }
 
 /// Returns the fork point of the fork `name`.

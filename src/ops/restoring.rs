@@ -300,7 +300,7 @@ fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Fail
         .rfind(|snapshot| snapshot.tree.as_deref() == Some(word));
     Ok(match by_tree {
         Some(snapshot) => Point::Snapshot(snapshot.name.clone()).found(&daemon.store, name)?,
-        None => Point::find(&daemon.store, name, word)?,
+        None => points::find(daemon, name, word)?,
     })
 }
 

@@ -1,7 +1,13 @@
 //! A day's work with git in a fork, and the main repository beside it.
 
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
 use super::{assert_whole, await_taken, new_linked, new_own};
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse};
+use crate::support::command::DEFAULT_LIMIT;
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, wait_until};
 
 #[test]
 fn git_in_the_fork_finds_a_repository_that_is_the_forks_own() {
@@ -61,6 +67,50 @@ fn what_git_commits_in_the_fork_is_in_the_main_repository_at_once() {
     assert_eq!(repo.git(&["tag"]), "");
     assert!(!repo.git(&["branch"]).contains("topic"));
     assert_whole(&repo, &[&dir]);
+}
+
+/// A commit takes a moment to reach the main repository, and a command that names the branch waits.
+#[test]
+fn a_branch_that_a_command_names_is_where_its_fork_is() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let points = repo.root().join("points");
+    fs::create_dir(&points).unwrap();
+    let mut first = tine.command(&["new", "zero"]);
+    run_with_timeout(first.env("TINE_PAUSE_IN", &points)).expect_success("the daemon starts");
+    let dir = new_own(&tine, "demo");
+    let other = new_own(&tine, "other");
+    repo.git(&["branch", "onto"]);
+    let asked = |file: &str, command: &[&str]| {
+        fs::write(points.join("walked"), "").unwrap();
+        repo.sh_in(
+            &dir,
+            &format!("touch {file}; git add .; git commit -qm {file}"),
+        );
+        let reached = points.join("walked.reached");
+        wait_until("the commit is being taken over", DEFAULT_LIMIT, || {
+            reached.exists()
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(300));
+                fs::remove_file(&reached).unwrap();
+            });
+            tine.ok(command)
+        })
+    };
+    asked("merged", &["merge", "tine/demo", "--into", "branch:onto"]);
+    repo.git(&["cat-file", "-e", "onto:merged"]);
+    asked("picked", &["cherry-pick", "other", "tine/demo"]);
+    assert!(other.join("picked").exists());
+    let made = asked("last", &["new", "made", "--from", "tine/demo"]);
+    assert!(Path::new(made.trim()).join("last").exists());
+    let told = asked(
+        "told",
+        &["diff", "other", "--against", "rev:tine/demo", "--name-only"],
+    );
+    assert!(told.contains("told"), "{told}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::{fork_of, lease, taken};
 use crate::failure::{ErrorCode, Failure};
 use crate::locks::{Guards, slots_of};
 use crate::operation::{Call, Operation};
+use crate::points;
 use crate::protocol::Switched;
 use crate::report;
 use crate::state::slots::{Daemon, ForkGuard};
@@ -81,7 +82,7 @@ fn switch(
     let repository = daemon.repository_now()?;
     daemon.store.record(fork)?;
     let found = match (request.create, &request.at) {
-        (true, Some(word)) => Some(Point::find(&daemon.store, fork, word)?),
+        (true, Some(word)) => Some(points::find(daemon, fork, word)?),
         (true, None) | (false, _) => None,
     };
     let mut forks = vec![fork.clone()];

@@ -6,6 +6,7 @@ use super::Merging;
 use crate::Merge;
 use crate::failure::{ErrorCode, Failure};
 use crate::locks::Guards;
+use crate::points;
 use crate::policy::work_message;
 use crate::protocol::MergeTarget;
 use crate::state::slots::Daemon;
@@ -276,8 +277,8 @@ pub(super) fn find_source(
         (None, None) => None,
     };
     let found = match &context_fork {
-        Some(fork) => Point::find(&daemon.store, fork, word)?,
-        None => Point::find_anywhere(&daemon.store, git_dir, word)?,
+        Some(fork) => points::find(daemon, fork, word)?,
+        None => points::find_anywhere(daemon, git_dir, word)?,
     };
     let FoundPoint {
         point,

@@ -16,6 +16,7 @@ use crate::making::{self, NewOptions};
 use crate::operation::Call;
 use crate::protocol::SessionShown;
 use crate::state::slots::Daemon;
+use crate::state::taking;
 use crate::{New, deleting, mounting};
 use tine_attr::Timestamp;
 use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, repeated};
@@ -210,6 +211,7 @@ fn next_round(
         }
         None => {
             let word = request.from.as_deref().unwrap_or("HEAD");
+            taking::bring_named(call.daemon, word);
             let mut base = repository.resolve_commit(git_dir, word)?;
             if let (None, Some(written)) = (&request.from, &record.written_commit) {
                 // The commit last written to the directory need not be merged.

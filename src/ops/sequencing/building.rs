@@ -23,6 +23,9 @@ pub(super) fn build(
             says_origin,
             emptied,
         } => {
+            for word in commits {
+                taking::bring_named(target.daemon, word);
+            }
             let mut items = Vec::new();
             for commit_id in target.repository.named_commits(&args.git_dir, commits)? {
                 items.push(pick(target, commit_id, *mainline, *says_origin)?);
@@ -79,6 +82,7 @@ pub(super) fn upstream(
                     .map(Some)
                     .ok_or_else(|| GitError::UnknownRevision(word.clone()).into());
             }
+            taking::bring_named(daemon, word);
             return Ok(Some(repository.resolve_commit(&args.git_dir, word)?));
         }
         (None, Some(guard)) => {
@@ -97,7 +101,7 @@ pub(super) fn upstream(
         )
         .hint("name the revision to bring it up to: `--from REV`"));
     };
-    taking::bring_branch(daemon, &branch);
+    taking::bring_named(daemon, &branch);
     match repository.branch(&branch)? {
         Some(tip) => Ok(Some(tip)),
         None => Err(Failure::from(GitError::UnknownRevision(branch))

@@ -201,13 +201,15 @@ pub fn bring_fork(daemon: &Daemon, fork: &ForkName) {
     }
 }
 
-/// Brings what is committed in the fork that the branch follows.
+/// Brings what is committed in the forks that a revision may name.
 ///
-/// `branch` is a short name in the main repository.
-pub fn bring_branch(daemon: &Daemon, branch: &str) {
+/// They are those whose branch, or whose refs in the main repository, are a part of it.
+pub fn bring_named(daemon: &Daemon, revision: &str) {
     for record in daemon.store.records().0 {
-        if record.followed_branch.as_deref() == Some(branch) {
-            bring_fork(daemon, &record.name);
+        let branch = record.followed_branch.as_deref();
+        let refs = format!("tine/{}/", record.name);
+        if branch.is_some_and(|branch| revision.contains(branch)) || revision.contains(&refs) {
+            bring(daemon, &daemon.slot(&record.name));
         }
     }
 }
