@@ -199,9 +199,36 @@ impl Places {
         let is_of_it = |id: &str| Worktree::may_be_of(name.as_str(), id);
         let has_files = !files::list(&self.fork(name)).unwrap_or_default().is_empty();
         has_files
-            || is_kept(self.common_dir(), name)
+            || is_kept(self.common_dir(), name) && self.has_layer_of_nobody()
             || recover::forks_of_worktrees(self.common_dir(), is_of_it)
                 .is_ok_and(|forks| forks.contains(name))
+    }
+
+    /// Returns whether a layer may belong to a fork whose record is lost.
+    ///
+    /// A clone with all refs has those of the forks, too, and nothing that is lost.
+    fn has_layer_of_nobody(&self) -> bool {
+        let named = || -> Result<HashSet<u64>, StoreError> {
+            let mut named = HashSet::new();
+            for dir in files::list(&self.forks())? {
+                let name = dir.file_name().and_then(|name| name.to_str());
+                let name = name.and_then(|name| ForkName::parse(name).ok());
+                let Some(name) = name else { continue };
+                let Some(record) = files::read_json::<ForkRecord>(&self.record(&name))? else {
+                    continue;
+                };
+                let snapshots = self.snapshots_of(&record)?.snapshots;
+                named.extend(snapshots.into_iter().flat_map(|one| one.frozen_layers));
+                named.extend(record.frozen_layers);
+                named.insert(record.open_layer);
+            }
+            Ok(named)
+        };
+        match (named(), self.layer_dirs()) {
+            (Ok(named), Ok(layers)) => layers.iter().any(|(id, _)| !named.contains(id)),
+            // What cannot be read may name them.
+            _ => true,
+        }
     }
 
     /// Returns the common git directory that holds the store.
@@ -237,8 +264,7 @@ impl Places {
         let kept = forks_with_kept_head(self.common_dir(), |text| {
             !found.contains_key(text) && ForkName::parse(text).is_ok()
         })?;
-        // A clone has such refs, too, and no layers that could be lost.
-        if !kept.is_empty() && !files::list(&self.layers())?.is_empty() {
+        if !kept.is_empty() && self.has_layer_of_nobody() {
             for text in kept {
                 let read = ForkName::parse(&text)
                     .ok()

@@ -234,3 +234,32 @@ fn refs_that_keep_something_else_are_set_anew() {
     assert!(refs().contains(&base), "{}", refs());
     tine.ok(&["daemon", "stop"]);
 }
+
+/// `git clone --mirror` of a repository with forks, in which somebody uses tine, too.
+#[test]
+fn refs_of_forks_that_came_with_a_clone_are_no_lost_forks() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = two_forks(&repo);
+    for label in ["base", "head", "git/HEAD", "git-branch"] {
+        for fork in ["three", "four"] {
+            repo.git(&["update-ref", &format!("refs/tine/{fork}/{label}"), "HEAD"]);
+        }
+    }
+    let listed = tine.run(&["list"]);
+    assert!(
+        !listed.error_text().contains("missing"),
+        "{}",
+        listed.error_text()
+    );
+    tine.ok(&["new", "three"]);
+    tine.ok(&["daemon", "stop"]);
+    let found = tine.run(&["check"]).text();
+    assert!(
+        found.contains("refs/tine/four/: base, git-branch, git/HEAD, head"),
+        "{found}"
+    );
+    tine.ok(&["check", "--repair"]);
+    assert_eq!(repo.git(&["for-each-ref", "refs/tine/four"]), "");
+    tine.ok(&["check"]);
+}

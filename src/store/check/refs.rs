@@ -8,6 +8,7 @@ use crate::fork::{ForkName, ForkRecord};
 use crate::recover::Inventory;
 use crate::{RecordKind, StoreError};
 use tine_git::ObjectId;
+use tine_git::own::is_of_git_dir;
 use tine_git::refs::{STATE, is_for_layers};
 
 impl StoreCheck<'_> {
@@ -103,7 +104,10 @@ impl StoreCheck<'_> {
                 .into_iter()
                 .map(|(label, _)| label)
                 .filter(|label| {
-                    is_for_layers(label) || label == STATE || label.starts_with("snapshot-")
+                    is_for_layers(label)
+                        || is_of_git_dir(label)
+                        || label == STATE
+                        || label.starts_with("snapshot-")
                 })
                 .collect();
             if labels.is_empty() {

@@ -255,7 +255,8 @@ impl Store {
     fn set_fork_aside(&self, name: &ForkName, aside: &Path) -> Result<(), StoreError> {
         let to = aside.join("forks").join(name.as_str());
         match self.places.read_record(name) {
-            Err(StoreError::Damaged { .. }) => {}
+            // Without its layers nothing tells of a fork whose directory is lost.
+            Err(StoreError::Damaged { .. } | StoreError::NoSuchFork(_)) => {}
             Err(error) => return Err(error),
             // Only its snapshot list is damaged.
             Ok(mut record) => {
