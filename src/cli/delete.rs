@@ -19,15 +19,28 @@ pub(super) fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let branch = connection.show(&name).ok().and_then(|fork| fork.branch);
     context.step_out();
     let deleted = connection.call_as(verb, &signers)?;
-    context
-        .output
-        .json_or_text(&deleted, || format_deleted(&deleted, branch.as_deref()))?;
+    // A branch of the fork alone went with it.
+    let left = branch
+        .as_deref()
+        .filter(|branch| has_branch(context, branch));
+    context.output.json_or_text(&deleted, || {
+        format_deleted(&deleted, branch.as_deref(), left)
+    })?;
     Ok(SUCCESS)
 }
 
-fn format_deleted(deleted: &Deleted, branch: Option<&str>) -> String {
+fn has_branch(context: &Context, branch: &str) -> bool {
+    let repository = context.repository();
+    repository.is_ok_and(|repository| matches!(repository.branch(branch), Ok(Some(_))))
+}
+
+/// Describes a deletion.
+///
+/// `branch` is the one that the fork was on, and `left` the same if the main repository has it
+/// still.
+fn format_deleted(deleted: &Deleted, branch: Option<&str>, left: Option<&str>) -> String {
     let fork = &deleted.fork;
-    let kept = match (deleted.recover, branch) {
+    let kept = match (deleted.recover, left) {
         (Some(id), _) if !deleted.snapshots_only => {
             format!("; its changes are kept (`tine recover {id}` brings them back)")
         }

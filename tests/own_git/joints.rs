@@ -276,3 +276,22 @@ fn a_git_directory_that_is_removed_is_made_again_where_the_branch_was() {
     assert_eq!(repo.git_in(&dir, &["log", "--format=%s", "-2"]), "two\none");
     assert_whole(&repo, &[&dir]);
 }
+
+#[test]
+fn a_branch_that_went_with_its_fork_is_not_said_to_go_on() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    for (fork, is_left) in [("gone", false), ("left", true)] {
+        let dir = new_own(&tine, fork);
+        if !is_left {
+            repo.git_in(&dir, &["switch", "-q", "-c", "alone"]);
+        }
+        repo.sh_in(&dir, "echo one > one; git add one; git commit -qm one");
+        let told = tine.ok(&["delete", fork]);
+        assert_eq!(told.contains("goes on with its branch"), is_left, "{told}");
+        assert_eq!(told.contains("1 commit kept"), !is_left, "{told}");
+    }
+    let back = tine.ok(&["recover", "1", "back", "--snapshot", "alone-1"]);
+    assert!(Path::new(back.trim()).join("one").exists(), "{back}");
+}
