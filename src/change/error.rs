@@ -84,11 +84,11 @@ pub enum ChangeError {
         _0.left_at
     )]
     BranchGone(Box<GoneBranch>),
-    /// HEAD's commit, which the main repository refused.
-    #[error("HEAD of the fork, {0}, is in the fork alone: the main repository refuses it")]
+    /// HEAD's commit, which the main repository refused, or could not get yet.
+    #[error("HEAD of the fork, {0}, is in the fork alone: the main repository does not have it")]
     #[failure(NotTakenOver)]
     #[hint(
-        "`tine list` says why; in the fork, `git commit --amend` or `git reset --soft HEAD~1` moves HEAD to what it takes"
+        "`tine list` says why; wait for the end of a `git gc` there; a commit that it refuses is made anew by `git commit --amend` in the fork"
     )]
     InForkAlone(ObjectId),
     /// Several checkouts have the branch.

@@ -117,7 +117,7 @@ error_codes! {
     InvalidBranch = "invalid-branch", Usage;
     /// An object of the repository is damaged or missing.
     CorruptObject = "corrupt-object", Failure;
-    /// The main repository refuses what is committed in the fork.
+    /// The main repository does not have HEAD of the fork.
     NotTakenOver = "not-taken-over", Refused;
     /// A tree contains names that a checkout must not have.
     HostileTree = "hostile-tree", Failure;

@@ -1,5 +1,7 @@
 //! What forks name and only the main repository has, when that is collected.
 
+use std::fs;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{assert_whole, await_taken, new_own};
@@ -141,4 +143,37 @@ fn a_head_that_is_in_the_fork_alone_is_not_lost() {
         tine.ok(&["daemon", "stop"]);
         tine.ok(&["mount", "demo"]);
     }
+}
+
+/// A `git gc --prune=now` removes what no ref names, so nothing is taken over meanwhile.
+#[test]
+fn a_command_says_that_a_collection_holds_up_the_newest_commits() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let mut collector = Command::new("sh")
+        .args(["-c", "read -r _", "gc", "--prune=now"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid_file = repo.common_dir().join("gc.pid");
+    fs::write(&pid_file, format!("{} here", collector.id())).unwrap();
+    repo.sh_in(&dir, "echo one > one; git add one; git commit -qm one");
+    let refused = tine.fails(3, &["status", "demo"]);
+    assert!(refused.contains("`git gc`"), "{refused}");
+    let listed = tine.run(&["list"]);
+    let listed = listed.text() + &listed.error_text();
+    assert!(
+        listed.contains("until a `git gc` in the main repository has ended"),
+        "{listed}"
+    );
+    drop(collector.stdin.take());
+    collector.wait().unwrap();
+    fs::remove_file(&pid_file).unwrap();
+    tine.ok(&["status", "demo"]);
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/demo"]), head);
+    let listed = tine.run(&["list"]).error_text();
+    assert!(!listed.contains("git gc"), "{listed}");
 }

@@ -90,6 +90,11 @@ impl TakeOverOutcome {
         self.taken.as_ref().map_or(&[], |taken| &taken.rejected)
     }
 
+    /// Returns whether a `git gc` in the main repository holds the take-over up.
+    fn is_held_up(&self) -> bool {
+        self.taken.as_ref().is_some_and(|taken| taken.is_pending)
+    }
+
     /// Returns the state of the main repository's branch that follows the fork's.
     pub fn branch(&self) -> Option<&OwnBranch> {
         self.taken.as_ref()?.branch.as_ref()
@@ -328,6 +333,10 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     let taken = taken.inspect_err(|_| {
         slot.take_over.is_pending.store(true, Ordering::Release);
     })?;
+    if taken.is_pending {
+        // The next operation tries again.
+        slot.take_over.is_pending.store(true, Ordering::Release);
+    }
     *slot.take_over.last.lock() = TakeOverOutcome {
         is_known: true,
         is_own: true,
@@ -363,6 +372,12 @@ pub fn note(slot: &Slot) -> Option<String> {
             "{} is in the fork alone: the main repository refuses it ({})",
             rejected.name, rejected.reason
         ));
+    }
+    if outcome.is_held_up() {
+        return Some(
+            "its newest commits may be in the fork alone until a `git gc` in the main repository has ended, which would prune them"
+                .to_owned(),
+        );
     }
     let fork = &slot.name;
     match outcome.branch()? {
