@@ -84,7 +84,7 @@ pub enum ChangeError {
         _0.left_at
     )]
     BranchGone(Box<GoneBranch>),
-    /// HEAD's commit, which the main repository refused, or could not get yet.
+    /// HEAD's commit, which the main repository does not have.
     #[error("HEAD of the fork, {0}, is in the fork alone: the main repository does not have it")]
     #[failure(NotTakenOver)]
     #[hint(

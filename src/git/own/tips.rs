@@ -195,6 +195,11 @@ impl LogStamp {
     }
 }
 
+/// Maximum bytes of a ref's name.
+///
+/// Its path in the main repository, which is longer, must not exceed `PATH_MAX`.
+const MAX_NAME_BYTES: usize = 2048;
+
 /// Reads HEAD, loose and packed refs, unresolved.
 pub(super) fn read_values(
     hash_kind: HashKind,
@@ -296,6 +301,9 @@ fn parse_packed(hash_kind: HashKind, content: &[u8], tips: &mut Tips) -> BTreeMa
 /// Refuses names that git would refuse, and those that are too long.
 fn check_name(name: &str) -> Result<(), String> {
     let is_too_long = |part: &str| part.len().saturating_add(".lock".len()) > NAME_MAX;
+    if name.len() > MAX_NAME_BYTES {
+        return Err("its name is too long".to_owned());
+    }
     if gix::validate::reference::name(name.into()).is_err() || name.split('/').any(is_too_long) {
         return Err("it is not a valid ref name".to_owned());
     }

@@ -82,6 +82,8 @@ pub struct TakeOverOutcome {
     taken: Option<TakenOver>,
     /// State of the refs before the last time, if it is certain.
     seen: Option<RefsStamp>,
+    /// Reason why the last time failed.
+    failure: Option<String>,
 }
 
 impl TakeOverOutcome {
@@ -330,8 +332,9 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
         before.taken.as_ref(),
         shown.is_some().then_some(&remove),
     );
-    let taken = taken.inspect_err(|_| {
+    let taken = taken.inspect_err(|error| {
         slot.take_over.is_pending.store(true, Ordering::Release);
+        slot.take_over.last.lock().failure = Some(error.to_string());
     })?;
     if taken.is_pending {
         // The next operation tries again.
@@ -341,6 +344,7 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
         is_known: true,
         is_own: true,
         seen: seen.filter(|_| !taken.is_pending),
+        failure: None,
         taken: Some(taken),
     };
     Ok(())
@@ -367,6 +371,9 @@ pub fn forget(slot: &Slot) {
 /// Returns the note of `tine list` about the last take-over.
 pub fn note(slot: &Slot) -> Option<String> {
     let outcome = outcome(slot);
+    if let Some(failure) = &outcome.failure {
+        return Some(format!("its commits are not taken over: {failure}"));
+    }
     if let Some(rejected) = outcome.rejected().first() {
         return Some(format!(
             "{} is in the fork alone: the main repository refuses it ({})",

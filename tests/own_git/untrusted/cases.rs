@@ -134,6 +134,18 @@ pub const CASES: &[Case] = &[
         By("git diff HEAD~"),
     ),
     case(
+        "diff.guitool",
+        "diff.guitool",
+        "../../../../../../../../../../../../../../../../../../../../../../../../{prog}",
+        By("git difftool -y --gui HEAD~"),
+    ),
+    case(
+        "diff.tool",
+        "diff.tool",
+        "../../../../../../../../../../../../../../../../../../../../../../../../{prog}",
+        By("git difftool -y HEAD~"),
+    ),
+    case(
         "difftool.*.cmd",
         "difftool.m.cmd",
         "{prog}",
@@ -164,6 +176,12 @@ pub const CASES: &[Case] = &[
         By("rm f; git checkout f"),
     ),
     case(
+        "format.outputDirectory",
+        "format.outputDirectory",
+        "{dir}/out",
+        By("git format-patch -1; test -d {dir}/out && {prog}"),
+    ),
+    case(
         "gc.recentObjectsHook",
         "gc.recentObjectsHook",
         "{prog}",
@@ -182,6 +200,12 @@ pub const CASES: &[Case] = &[
         "gpg.program",
         "{prog}",
         By("git commit --allow-empty -S -m x"),
+    ),
+    case(
+        "gpg.ssh.allowedSignersFile",
+        "gpg.ssh.allowedSignersFile",
+        "{dir}/signers",
+        Not("it leads to no program"),
     ),
     case(
         "gpg.ssh.defaultKeyCommand",
@@ -230,6 +254,22 @@ pub const CASES: &[Case] = &[
         "http.saveCookies",
         "true",
         Not(NO_PROGRAM),
+    ),
+    case(
+        "i18n.commitEncoding",
+        "i18n.commitEncoding",
+        "CP856",
+        By(
+            "git -c i18n.commitEncoding=utf-8 commit -q --allow-empty -m \"$(printf 'x\\342\\227\\231exec {prog}')\"; git commit -q --allow-empty -m last; git rebase -f HEAD~2",
+        ),
+    ),
+    case(
+        "i18n.logOutputEncoding",
+        "i18n.logOutputEncoding",
+        "CP856",
+        By(
+            "git -c i18n.logOutputEncoding=utf-8 commit -q --allow-empty -m \"$(printf 'x\\342\\227\\231exec {prog}')\"; git commit -q --allow-empty -m last; git rebase -f HEAD~2",
+        ),
     ),
     case(
         "imap.tunnel",
@@ -285,6 +325,7 @@ pub const CASES: &[Case] = &[
         "m",
         Not(OTHER),
     ),
+    case("lfs.storage", "lfs.storage", "{dir}/lfs", Not(OTHER)),
     case(
         "man.*.cmd",
         "man.yy.cmd",
@@ -298,6 +339,22 @@ pub const CASES: &[Case] = &[
         By("git -c man.viewer=man help -m log"),
     ),
     case("merge.*.driver", "merge.m.driver", "{prog}", By(CONFLICT)),
+    case(
+        "merge.guitool",
+        "merge.guitool",
+        "../../../../../../../../../../../../../../../../../../../../../../../../{prog}",
+        By(
+            "git switch -qc side HEAD~; echo 5 > f; git commit -qam side; git merge -q main || true; git mergetool -y --gui",
+        ),
+    ),
+    case(
+        "merge.tool",
+        "merge.tool",
+        "../../../../../../../../../../../../../../../../../../../../../../../../{prog}",
+        By(
+            "git switch -qc side HEAD~; echo 5 > f; git commit -qam side; git merge -q main || true; git mergetool -y",
+        ),
+    ),
     case(
         "mergetool.*.cmd",
         "mergetool.m.cmd",

@@ -34,6 +34,10 @@ pub enum RefusedValues {
     Command,
     /// URLs that are commands: they begin with `ext::`.
     CommandUrl,
+    /// Names of a tool that are paths: they have a slash.
+    Path,
+    /// Encodings except UTF-8.
+    NotUtf8,
     /// Directories outside the fork, and all in the fork's own `config`.
     Outside,
 }
@@ -48,6 +52,8 @@ impl RefusedValues {
             RefusedValues::NotShared => "all except tine's own",
             RefusedValues::Command => "those that begin with `!`",
             RefusedValues::CommandUrl => "those that begin with `ext::`",
+            RefusedValues::Path => "those that have a slash",
+            RefusedValues::NotUtf8 => "all except `UTF-8`",
             RefusedValues::Outside => "all, but a submodule's may lead to a place in the fork",
         }
     }
@@ -67,6 +73,10 @@ impl RefusedValues {
             }
             RefusedValues::Command => value.is_some_and(|value| value.starts_with(b"!")),
             RefusedValues::CommandUrl => value.is_some_and(|value| value.starts_with(b"ext::")),
+            RefusedValues::Path => value.is_some_and(|value| value.contains(&b'/')),
+            RefusedValues::NotUtf8 => value.is_some_and(|value| {
+                !value.eq_ignore_ascii_case(b"utf-8") && !value.eq_ignore_ascii_case(b"utf8")
+            }),
             RefusedValues::Outside => {
                 place.is_forks_own || !value.is_some_and(|value| is_inside(value, place.depth))
             }
@@ -118,17 +128,33 @@ pub const REFUSED: &[RefusedSetting] = &[
     row("diff.*.command", "`git diff` runs the program"),
     row("diff.*.textconv", "`git log -p` runs the program"),
     row("diff.external", "`git diff` runs the program"),
+    RefusedSetting {
+        values: RefusedValues::Path,
+        ..row("diff.guitool", "git sources the file as a shell script")
+    },
+    RefusedSetting {
+        values: RefusedValues::Path,
+        ..row("diff.tool", "git sources the file as a shell script")
+    },
     row("difftool.*.cmd", TOOL),
     row("difftool.*.path", TOOL),
     row("filter.*.clean", "`git status` runs the program"),
     row("filter.*.process", "`git status` runs the program"),
     row("filter.*.smudge", "`git checkout` runs the program"),
+    row(
+        "format.outputDirectory",
+        "git writes files to any directory",
+    ),
     row("gc.recentObjectsHook", "`git gc` runs the program"),
     row(
         "gitflow.path.hooks",
         "git-flow runs the hooks in that directory",
     ),
     row("gpg.[*.]program", SIGNING),
+    row(
+        "gpg.ssh.allowedSignersFile",
+        "it says whose signatures are good",
+    ),
     row("gpg.ssh.defaultKeyCommand", SIGNING),
     row("guitool.*.cmd", "`git gui` runs the program"),
     row(
@@ -143,6 +169,20 @@ pub const REFUSED: &[RefusedSetting] = &[
     ),
     row("http.[*.]curloptResolve", SECRETS),
     row("http.[*.]saveCookies", "git writes to any file"),
+    RefusedSetting {
+        values: RefusedValues::NotUtf8,
+        ..row(
+            "i18n.commitEncoding",
+            "a character becomes a newline, and the next line a command of `git rebase`",
+        )
+    },
+    RefusedSetting {
+        values: RefusedValues::NotUtf8,
+        ..row(
+            "i18n.logOutputEncoding",
+            "a character becomes a newline, and the next line a command of `git rebase`",
+        )
+    },
     row("imap.tunnel", "`git imap-send` runs the program"),
     RefusedSetting {
         values: RefusedValues::NotShared,
@@ -155,9 +195,18 @@ pub const REFUSED: &[RefusedSetting] = &[
     row("lfs.customtransfer.*.*", "git-lfs runs the program"),
     row("lfs.extension.*.*", "git-lfs runs the program"),
     row("lfs.standalonetransferagent", "git-lfs runs the program"),
+    row("lfs.storage", "git-lfs writes files to any directory"),
     row("man.*.cmd", "`git help` runs the program"),
     row("man.*.path", "`git help` runs the program"),
     row("merge.*.driver", "`git merge` runs the program"),
+    RefusedSetting {
+        values: RefusedValues::Path,
+        ..row("merge.guitool", "git sources the file as a shell script")
+    },
+    RefusedSetting {
+        values: RefusedValues::Path,
+        ..row("merge.tool", "git sources the file as a shell script")
+    },
     row("mergetool.*.cmd", TOOL),
     row(
         "mergetool.*.layout",

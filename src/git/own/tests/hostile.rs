@@ -1,5 +1,7 @@
 //! An own git directory is written by a program that nobody trusts.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 
 use super::*;
@@ -323,4 +325,31 @@ fn damaged_objects_that_the_main_repository_has_leave() {
     fs::create_dir(main.dir().join(".git/objects/tine-incoming-f")).unwrap();
     fork.take_all();
     assert_eq!(fork.loose_objects(), 0);
+}
+
+/// A path that the system refuses is one of many, and the others go on.
+#[test]
+fn a_ref_with_a_long_name_holds_nothing_back() {
+    let main = main_repository();
+    let fork = Fork::new(&main, "f");
+    fork.take_all();
+    let tip = fork.git(&["rev-parse", "HEAD"]);
+    let mut dir = File::open(fork.git_dir.join("refs/heads")).unwrap();
+    for _ in 0..36 {
+        tine_sys::host_dir::make_dir(&dir, &[b'e'; 100], 0o755).unwrap();
+        let below = format!("/proc/self/fd/{}/{}", dir.as_raw_fd(), "e".repeat(100));
+        dir = File::open(below).unwrap();
+    }
+    let leaf = format!("/proc/self/fd/{}/leaf", dir.as_raw_fd());
+    fs::write(leaf, format!("{tip}\n")).unwrap();
+    fork.git(&["commit", "-q", "--allow-empty", "-m", "later"]);
+    let taken = fork.take();
+    let reasons: Vec<&str> = taken
+        .rejected
+        .iter()
+        .map(|one| one.reason.as_str())
+        .collect();
+    assert_eq!(reasons, ["its name is too long"]);
+    let head = fork.git(&["rev-parse", "HEAD"]);
+    assert_eq!(main.git(&["rev-parse", "tine/f"]), head);
 }
