@@ -204,7 +204,7 @@ impl Places {
                 .is_ok_and(|forks| forks.contains(name))
     }
 
-    /// Returns whether a layer may belong to a fork whose record is lost.
+    /// Returns whether a layer may belong to a lost fork.
     ///
     /// A clone with all refs has those of the forks, too, and nothing that is lost.
     fn has_layer_of_nobody(&self) -> bool {

@@ -92,7 +92,7 @@ impl TakeOverOutcome {
         self.taken.as_ref().map_or(&[], |taken| &taken.rejected)
     }
 
-    /// Returns whether a `git gc` in the main repository holds the take-over up.
+    /// Returns whether a `git gc` of the main repository holds it up.
     fn is_held_up(&self) -> bool {
         self.taken.as_ref().is_some_and(|taken| taken.is_pending)
     }
