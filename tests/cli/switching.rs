@@ -551,10 +551,16 @@ fn a_detached_head_goes_to_a_branch_and_comes_back() {
 #[test]
 fn a_fork_that_is_deleted_says_where_it_stood() {
     require_fuse!();
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
+    for repo in [TestRepo::new(), TestRepo::new().with_linked_forks()] {
+        says_where_it_stood(&repo);
+    }
+}
+
+fn says_where_it_stood(repo: &TestRepo) {
+    let tine = Tine::new(repo);
     for (name, has_own) in [("a", false), ("b", true)] {
         let dir = tine.new_fork(name);
+        let is_linked = dir.join(".git").is_file();
         if has_own {
             repo.sh_in(&dir, "echo own > own; git add own; git commit -qm own");
         }
@@ -564,20 +570,29 @@ fn a_fork_that_is_deleted_says_where_it_stood() {
         );
         let branch = format!("on-$-{name}.1");
         let told = tine.ok(&["delete", name]);
-        assert!(
-            told.contains(&format!("`tine new {name} --branch '{branch}'`")),
-            "{told}"
-        );
+        let goes_on = format!("`tine new {name} --branch '{branch}'`");
+        assert_eq!(told.contains(&goes_on), is_linked, "{told}");
         assert_eq!(
             told.contains(&format!("its first branch tine/{name},")),
             !has_own,
             "{told}"
         );
-        tine.ok(&["new", name, "--branch", &branch]);
-        assert_eq!(
-            repo.git_of_fork(name, &["branch", "--show-current"]),
-            branch
-        );
+        if is_linked {
+            tine.ok(&["new", name, "--branch", &branch]);
+            assert_eq!(
+                repo.git_of_fork(name, &["branch", "--show-current"]),
+                branch
+            );
+        } else {
+            // The branch was the fork's alone, and its commit is kept.
+            assert!(told.contains("1 commit kept that no branch has"), "{told}");
+            let list = tine.json(&["recover"]);
+            let id = list["entries"][0]["id"].to_string();
+            let entry = tine.json(&["recover", "show", &id]);
+            let snapshot = entry["snapshots"][0]["name"].as_str().unwrap();
+            tine.ok(&["recover", &id, name, "--snapshot", snapshot]);
+        }
+        assert!(dir.join("more").exists(), "{name}");
     }
     // On its own branch it says what it did.
     tine.ok(&["new", "c"]);
