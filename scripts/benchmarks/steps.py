@@ -124,9 +124,9 @@ def history(workspace, _sources):
     }
 
 
-def many_refs(workspace, _sources):
+def many_refs(workspace, sources):
     """A workspace, and a commit in it, in a repository with as many refs as `sources.MANY_REFS` says."""
-    seconds = {"new workspace, 100,000 refs": new(workspace, _sources)["new workspace"]}
+    seconds = {"new workspace, 100,000 refs": new(workspace, sources)["new workspace"]}
     run(*STATUS, cwd=workspace.dir)
     seconds["git status, 100,000 refs"] = warm(*STATUS, cwd=workspace.dir)
     change(workspace, sources_in(workspace)[:10])

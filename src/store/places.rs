@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use super::check::layers_of_aside;
 use super::{files, recover};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
@@ -16,6 +17,12 @@ use tine_workspace::carry::generation::GenerationId;
 ///
 /// It exists while the fork is being made or removed.
 pub(super) const TRACES_NAME: &str = "traces.json";
+
+/// Name of the file with a fork's record.
+const RECORD_NAME: &str = "fork.json";
+
+/// Name of the file with a fork's snapshots.
+const SNAPSHOTS_NAME: &str = "snapshots.json";
 
 /// Paths of the files in a store.
 pub(super) struct Places {
@@ -60,7 +67,7 @@ impl Places {
     }
 
     pub(super) fn record(&self, name: &ForkName) -> PathBuf {
-        self.fork(name).join("fork.json")
+        self.fork(name).join(RECORD_NAME)
     }
 
     pub(super) fn operations(&self, name: &ForkName) -> PathBuf {
@@ -81,7 +88,7 @@ impl Places {
     }
 
     pub(super) fn snapshots(&self, name: &ForkName) -> PathBuf {
-        self.fork(name).join("snapshots.json")
+        self.fork(name).join(SNAPSHOTS_NAME)
     }
 
     pub(super) fn scratch(&self) -> PathBuf {
@@ -208,27 +215,14 @@ impl Places {
     ///
     /// A clone with all refs has those of the forks, too, and nothing that is lost.
     fn has_layer_of_nobody(&self) -> bool {
-        let named = || -> Result<HashSet<u64>, StoreError> {
-            let mut named = HashSet::new();
-            for dir in files::list(&self.forks())? {
-                let name = dir.file_name().and_then(|name| name.to_str());
-                let name = name.and_then(|name| ForkName::parse(name).ok());
-                let Some(name) = name else { continue };
-                let Some(record) = files::read_json::<ForkRecord>(&self.record(&name))? else {
-                    continue;
-                };
-                let snapshots = self.snapshots_of(&record)?.snapshots;
-                named.extend(snapshots.into_iter().flat_map(|one| one.frozen_layers));
-                named.extend(record.frozen_layers);
-                named.insert(record.open_layer);
-            }
-            Ok(named)
+        let found = || -> Result<bool, StoreError> {
+            let named = NamedLayers::in_dir(&self.forks())?;
+            let aside = layers_of_aside(self)?;
+            let is_named = |id: &u64| named.layers.contains(id) || aside.contains(id);
+            // What cannot be read may name the others.
+            Ok(!named.is_whole || self.layer_dirs()?.iter().any(|(id, _)| !is_named(id)))
         };
-        match (named(), self.layer_dirs()) {
-            (Ok(named), Ok(layers)) => layers.iter().any(|(id, _)| !named.contains(id)),
-            // What cannot be read may name them.
-            _ => true,
-        }
+        found().unwrap_or(true)
     }
 
     /// Returns the common git directory that holds the store.
@@ -282,6 +276,39 @@ impl Places {
 fn is_kept(common_dir: &Path, name: &ForkName) -> bool {
     forks_with_kept_head(common_dir, |text| text == name.as_str())
         .is_ok_and(|forks| !forks.is_empty())
+}
+
+/// Layers that forks and their snapshots name.
+pub(super) struct NamedLayers {
+    pub layers: HashSet<u64>,
+    /// False if a record or a snapshot list cannot be read.
+    pub is_whole: bool,
+}
+
+impl NamedLayers {
+    /// Reads the records in a directory of forks.
+    pub(super) fn in_dir(forks: &Path) -> Result<NamedLayers, StoreError> {
+        let mut named = NamedLayers {
+            layers: HashSet::new(),
+            is_whole: true,
+        };
+        for dir in files::list(forks)? {
+            let record = files::read_json::<ForkRecord>(&dir.join(RECORD_NAME));
+            let list = files::read_json::<SnapshotList>(&dir.join(SNAPSHOTS_NAME));
+            let has_snapshots = matches!(&record, Ok(Some(record)) if record.has_snapshots);
+            named.is_whole &= record.is_ok() && list.is_ok();
+            named.is_whole &= !has_snapshots || matches!(list, Ok(Some(_)));
+            if let Ok(Some(record)) = record {
+                named.layers.insert(record.open_layer);
+                named.layers.extend(record.frozen_layers);
+            }
+            let snapshots = list.ok().flatten().unwrap_or_default().snapshots;
+            named
+                .layers
+                .extend(snapshots.into_iter().flat_map(|one| one.frozen_layers));
+        }
+        Ok(named)
+    }
 }
 
 /// Result of reading a record.

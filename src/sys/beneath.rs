@@ -270,8 +270,8 @@ mod tests {
         );
     }
 
-    // Another process writes: a child that another test starts meanwhile would inherit what this
-    // process had open for writing.
+    // Another process writes. A child that another test starts inherits the files of this one, and
+    // with a file that is open for writing there is no lease.
     #[test]
     fn a_lease_says_whether_somebody_writes() {
         let place = tempfile::tempdir().unwrap();

@@ -235,7 +235,7 @@ fn refs_that_keep_something_else_are_set_anew() {
     tine.ok(&["daemon", "stop"]);
 }
 
-/// `git clone --mirror` of a repository with forks, in which somebody uses tine, too.
+/// `git clone --mirror` copies the refs of forks, and tine is used in the clone as well.
 #[test]
 fn refs_of_forks_that_came_with_a_clone_are_no_lost_forks() {
     require_fuse!();

@@ -72,7 +72,7 @@ impl Repository {
                 continue;
             }
             for name in section.value_names() {
-                let value = section.values(&name).pop().unwrap_or_default();
+                let value = section.value(&name).unwrap_or_default();
                 settings.push((name, value.to_string()));
             }
         }

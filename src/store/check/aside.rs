@@ -10,8 +10,7 @@ use super::next_aside;
 use super::refs::refs_of;
 use super::repair::{REFS, move_to};
 use crate::fork::{ForkName, ForkRecord};
-use crate::places::{Places, is_there};
-use crate::snapshot::SnapshotList;
+use crate::places::{NamedLayers, Places, is_there};
 use crate::{RecordKind, Store, StoreError, files};
 use tine_layer::FILES_NAME;
 
@@ -224,21 +223,9 @@ pub(crate) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>, StoreErro
     let mut layers = HashSet::new();
     for aside in files::list(&places.root().join("damaged"))? {
         let forks = aside.join("forks");
-        let dirs = if forks.is_dir() {
-            files::list(&forks)?
-        } else {
-            Vec::new()
-        };
-        for dir in dirs {
+        if forks.is_dir() {
             // With an unreadable record, the layers that nothing else names were moved.
-            if let Ok(Some(record)) = files::read_json::<ForkRecord>(&dir.join("fork.json")) {
-                layers.insert(record.open_layer);
-                layers.extend(record.frozen_layers);
-            }
-            if let Ok(Some(list)) = files::read_json::<SnapshotList>(&dir.join("snapshots.json")) {
-                let snapshots = list.snapshots.into_iter();
-                layers.extend(snapshots.flat_map(|snapshot| snapshot.frozen_layers));
-            }
+            layers.extend(NamedLayers::in_dir(&forks)?.layers);
         }
     }
     Ok(layers)

@@ -97,6 +97,9 @@ const PROGRAM: &str = "git runs the program";
 const SIGNING: &str = "git runs the program to sign, or to check a signature";
 const TRANSFER: &str = "git runs the program to fetch or push";
 const TOOL: &str = "the command runs the program";
+const TOOL_SCRIPT: &str = "git sources the file as a shell script";
+const REBASE_LINES: &str =
+    "a character becomes a newline, and the next line a command of `git rebase`";
 const SECRETS: &str = "it leads what git sends, passwords included, to another place";
 
 /// All settings that an untrusted fork may not have.
@@ -108,34 +111,27 @@ pub const REFUSED: &[RefusedSetting] = &[
     row("core.alternateRefsCommand", PROGRAM),
     row("core.askPass", "git runs the program to ask for a password"),
     row("core.editor", "git runs the program to edit a text"),
-    RefusedSetting {
-        values: RefusedValues::NotMonitor,
-        ..row("core.fsmonitor", "git runs the program for `git status`")
-    },
+    row_of(
+        "core.fsmonitor",
+        RefusedValues::NotMonitor,
+        "git runs the program for `git status`",
+    ),
     row("core.gitProxy", TRANSFER),
     row("core.hooksPath", "git runs the hooks in that directory"),
     row("core.pager", "git runs the program to show what it prints"),
     row("core.sshCommand", TRANSFER),
-    RefusedSetting {
-        values: RefusedValues::Outside,
-        ..row(
-            "core.worktree",
-            "`git checkout` and `git clean` change another directory",
-        )
-    },
+    row_of(
+        "core.worktree",
+        RefusedValues::Outside,
+        "`git checkout` and `git clean` change another directory",
+    ),
     row("credential.[*.]*", "git runs helpers for passwords"),
     row("delta.[*.]pager", "the pager delta runs the program"),
     row("diff.*.command", "`git diff` runs the program"),
     row("diff.*.textconv", "`git log -p` runs the program"),
     row("diff.external", "`git diff` runs the program"),
-    RefusedSetting {
-        values: RefusedValues::Path,
-        ..row("diff.guitool", "git sources the file as a shell script")
-    },
-    RefusedSetting {
-        values: RefusedValues::Path,
-        ..row("diff.tool", "git sources the file as a shell script")
-    },
+    row_of("diff.guitool", RefusedValues::Path, TOOL_SCRIPT),
+    row_of("diff.tool", RefusedValues::Path, TOOL_SCRIPT),
     row("difftool.*.cmd", TOOL),
     row("difftool.*.path", TOOL),
     row("filter.*.clean", "`git status` runs the program"),
@@ -169,25 +165,18 @@ pub const REFUSED: &[RefusedSetting] = &[
     ),
     row("http.[*.]curloptResolve", SECRETS),
     row("http.[*.]saveCookies", "git writes to any file"),
-    RefusedSetting {
-        values: RefusedValues::NotUtf8,
-        ..row(
-            "i18n.commitEncoding",
-            "a character becomes a newline, and the next line a command of `git rebase`",
-        )
-    },
-    RefusedSetting {
-        values: RefusedValues::NotUtf8,
-        ..row(
-            "i18n.logOutputEncoding",
-            "a character becomes a newline, and the next line a command of `git rebase`",
-        )
-    },
+    row_of("i18n.commitEncoding", RefusedValues::NotUtf8, REBASE_LINES),
+    row_of(
+        "i18n.logOutputEncoding",
+        RefusedValues::NotUtf8,
+        REBASE_LINES,
+    ),
     row("imap.tunnel", "`git imap-send` runs the program"),
-    RefusedSetting {
-        values: RefusedValues::NotShared,
-        ..row("include.[*.]path", "git reads settings from another file")
-    },
+    row_of(
+        "include.[*.]path",
+        RefusedValues::NotShared,
+        "git reads settings from another file",
+    ),
     row("includeIf.*.path", "git reads settings from another file"),
     row("init.templateDir", "`git init` copies hooks from there"),
     row("instaweb.*", "`git instaweb` runs the program"),
@@ -199,24 +188,19 @@ pub const REFUSED: &[RefusedSetting] = &[
     row("man.*.cmd", "`git help` runs the program"),
     row("man.*.path", "`git help` runs the program"),
     row("merge.*.driver", "`git merge` runs the program"),
-    RefusedSetting {
-        values: RefusedValues::Path,
-        ..row("merge.guitool", "git sources the file as a shell script")
-    },
-    RefusedSetting {
-        values: RefusedValues::Path,
-        ..row("merge.tool", "git sources the file as a shell script")
-    },
+    row_of("merge.guitool", RefusedValues::Path, TOOL_SCRIPT),
+    row_of("merge.tool", RefusedValues::Path, TOOL_SCRIPT),
     row("mergetool.*.cmd", TOOL),
     row(
         "mergetool.*.layout",
         "vim gets commands that are made from it",
     ),
     row("mergetool.*.path", TOOL),
-    RefusedSetting {
-        values: RefusedValues::NotBoolean,
-        ..row("pager.[*.]*", "git runs the program to show what it prints")
-    },
+    row_of(
+        "pager.[*.]*",
+        RefusedValues::NotBoolean,
+        "git runs the program to show what it prints",
+    ),
     row("protocol.[*.]allow", "git then runs commands that are URLs"),
     row(
         "rebase.instructionFormat",
@@ -224,16 +208,10 @@ pub const REFUSED: &[RefusedSetting] = &[
     ),
     row("remote.*.annex-*", "git-annex runs the program"),
     row("remote.*.proxy*", SECRETS),
-    RefusedSetting {
-        values: RefusedValues::CommandUrl,
-        ..row("remote.*.pushurl", TRANSFER)
-    },
+    row_of("remote.*.pushurl", RefusedValues::CommandUrl, TRANSFER),
     row("remote.*.receivepack", TRANSFER),
     row("remote.*.uploadpack", TRANSFER),
-    RefusedSetting {
-        values: RefusedValues::CommandUrl,
-        ..row("remote.*.url", TRANSFER)
-    },
+    row_of("remote.*.url", RefusedValues::CommandUrl, TRANSFER),
     row("remote.*.vcs", TRANSFER),
     row("sendemail.[*.]*cmd", "`git send-email` runs the program"),
     row(
@@ -241,17 +219,12 @@ pub const REFUSED: &[RefusedSetting] = &[
         "`git send-email` runs the program",
     ),
     row("sequence.editor", "`git rebase -i` runs the program"),
-    RefusedSetting {
-        values: RefusedValues::Command,
-        ..row(
-            "submodule.*.update",
-            "`git submodule update` runs the program",
-        )
-    },
-    RefusedSetting {
-        values: RefusedValues::CommandUrl,
-        ..row("submodule.*.url", TRANSFER)
-    },
+    row_of(
+        "submodule.*.update",
+        RefusedValues::Command,
+        "`git submodule update` runs the program",
+    ),
+    row_of("submodule.*.url", RefusedValues::CommandUrl, TRANSFER),
     row("svn.[*.]authorsProg", "`git svn` runs the program"),
     row("tar.*.command", "`git archive` runs the program"),
     row("tig.[*.]*", "tig runs commands that are bound to keys"),
@@ -268,9 +241,17 @@ pub const REFUSED: &[RefusedSetting] = &[
 ];
 
 const fn row(pattern: &'static str, reason: &'static str) -> RefusedSetting {
+    row_of(pattern, RefusedValues::All, reason)
+}
+
+const fn row_of(
+    pattern: &'static str,
+    values: RefusedValues,
+    reason: &'static str,
+) -> RefusedSetting {
     RefusedSetting {
         pattern: KeyPattern(pattern),
-        values: RefusedValues::All,
+        values,
         reason,
     }
 }

@@ -66,7 +66,7 @@ fn faults_that_do_no_harm_are_taken_over() {
     }
 }
 
-/// What the main repository lets people push, forks may have, too.
+/// A fault that the main repository accepts from a push is accepted from a fork.
 #[test]
 fn settings_of_the_main_repository_say_which_faults_are_taken_over() {
     let main = main_repository();
