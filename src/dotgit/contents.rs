@@ -9,7 +9,7 @@ use crate::guarding::NewFile;
 use crate::layout::{self, Zone};
 use crate::listing::path_of;
 use crate::names::own_place;
-use crate::nodes::{Body, State};
+use crate::nodes::{Body, KeptOpen, State};
 use crate::{GitDirectory, errno};
 use tine_attr::{Attr, FileKind, Ino};
 use tine_sys::beneath::{self, Access};
@@ -56,7 +56,7 @@ impl GitDirectory {
                 if (stat.dev, stat.ino) != id {
                     return Err(errno(libc::ESTALE));
                 }
-                state.keep_open(ino, &file, false);
+                state.keep_open(ino, &file, KeptOpen::Shortly);
                 Ok(file)
             }
             Body::Lent { at, id, .. } => {
@@ -69,7 +69,7 @@ impl GitDirectory {
                     return Err(errno(libc::ESTALE));
                 }
                 let file = Arc::new(file);
-                state.keep_open(ino, &file, false);
+                state.keep_open(ino, &file, KeptOpen::Shortly);
                 Ok(file)
             }
             Body::Dir { .. } => Err(errno(libc::EISDIR)),
@@ -180,7 +180,7 @@ impl GitDirectory {
         let opened = host_dir::open_file(&dir, &name);
         tine_sys::calls_beneath::set_mode(&dir, &name, perm)?;
         let file = Arc::new(opened?);
-        state.keep_open(ino, &file, true);
+        state.keep_open(ino, &file, KeptOpen::Longer);
         Ok(file)
     }
 
@@ -214,7 +214,10 @@ impl GitDirectory {
             ),
             // The git directory itself, or a file without a name.
             None => match &state.node(ino)?.body {
-                Body::Dir { own: Some(own) } => (own.clone(), b".".to_vec()),
+                Body::Dir { own: Some(_) } => {
+                    let own = state.own_dir(ino)?.ok_or_else(|| errno(libc::EPERM))?;
+                    (own, b".".to_vec())
+                }
                 Body::Own {
                     file: Some(file), ..
                 } => {
@@ -266,15 +269,12 @@ impl GitDirectory {
         let file = {
             let mut state = self.state.lock();
             match &state.node(ino)?.body {
-                Body::Dir { own: Some(own) } => {
-                    let own = own.clone();
+                Body::Dir { .. } => {
+                    let own = state.own_dir(ino)?;
                     drop(state);
-                    return host_dir::sync_dir(&own);
+                    return own.map_or(Ok(()), |own| host_dir::sync_dir(&own));
                 }
-                Body::Dir { own: None }
-                | Body::Lent { .. }
-                | Body::Computed { .. }
-                | Body::Link { .. } => return Ok(()),
+                Body::Lent { .. } | Body::Computed { .. } | Body::Link { .. } => return Ok(()),
                 Body::Own { .. } => self.open_file(&mut state, ino)?,
             }
         };

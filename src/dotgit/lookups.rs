@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::layout::{self, ALIAS, ALIAS_OF_TINE, CHANGED, Lent, PACKED_REFS, TINE};
 use crate::listing::path_of;
-use crate::nodes::{self, Body, ROOT, State};
+use crate::nodes::{self, Body, KeptOpen, ROOT, State};
 use crate::{GitDirectory, LookedUp, errno};
 use tine_attr::{Attr, FileKind, Ino, Timestamp};
 use tine_path::NAME_MAX;
@@ -194,7 +194,7 @@ impl GitDirectory {
             && let Ok(file) = beneath::open(top, path_of(&at.path), beneath::Access::Read)
             && beneath::stat(&file).is_ok_and(|opened| (opened.dev, opened.ino) == id)
         {
-            state.keep_open(ino, &Arc::new(file), nodes::is_mapped(path));
+            state.keep_open(ino, &Arc::new(file), KeptOpen::of_lent(path));
         }
         state.note_seen(ino, path);
         LookedUp {
@@ -298,8 +298,9 @@ impl GitDirectory {
         let path = state.path(ino);
         let node = state.node(ino)?;
         match &node.body {
-            Body::Dir { own: Some(own) } => {
-                let stat = beneath::stat(own)?;
+            Body::Dir { own: Some(_) } => {
+                let own = state.own_dir(ino)?.ok_or_else(|| errno(libc::ESTALE))?;
+                let stat = beneath::stat(&own)?;
                 // A directory that was removed has no path.
                 let lent = path.ok().and_then(|path| layout::lent(&path));
                 let lent = lent.and_then(|lent| self.stat_lent(&lent).ok().flatten());
@@ -390,15 +391,13 @@ fn found_own(
     path: &[u8],
 ) -> io::Result<LookedUp> {
     if stat.kind == FileKind::Directory {
-        let is_known = state
-            .known_at(parent, name)
-            .is_some_and(|ino| matches!(state.own_dir(ino), Ok(Some(_))));
-        let own = if is_known {
-            None
+        let known = state.known_at(parent, name);
+        let body = if known.is_some_and(|ino| state.is_open_dir(ino)) {
+            Body::Dir { own: None }
         } else {
-            Some(Arc::new(host_dir::open_dir(dir, name)?))
+            Body::own_dir(Arc::new(host_dir::open_dir(dir, name)?))
         };
-        let ino = state.enter(parent, name, Body::Dir { own });
+        let ino = state.enter(parent, name, body);
         return Ok(LookedUp {
             attr: Some(nodes::attr_of(ino, stat)),
             keeps_name: true,
@@ -412,9 +411,10 @@ fn found_own(
     };
     let ino = state.enter(parent, name, body);
     let is_closed = matches!(state.node(ino)?.body, Body::Own { file: None, .. });
-    if is_closed && stat.kind == FileKind::Regular && nodes::is_precious(path) {
+    let kept = KeptOpen::of_own(path);
+    if is_closed && stat.kind == FileKind::Regular && kept != KeptOpen::Shortly {
         let file = Arc::new(host_dir::open_file(dir, name)?);
-        state.keep_open(ino, &file, true);
+        state.keep_open(ino, &file, kept);
     }
     Ok(LookedUp {
         attr: Some(nodes::attr_of(ino, stat)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::guarding::NewFile;
 use crate::layout::{self, PACKED_LOCK, PACKED_REFS, Zone};
-use crate::nodes::{self, Body, State};
+use crate::nodes::{Body, KeptOpen, State};
 use crate::{GitChange, GitDirectory, LookedUp, errno};
 use tine_attr::{FileKind, Ino};
 use tine_path::NAME_MAX;
@@ -65,7 +65,7 @@ impl GitDirectory {
         let found = self.find(state, parent, name)?;
         let attr = found.attr.ok_or_else(|| errno(libc::ENOENT))?;
         if let Some(opened) = opened {
-            state.keep_open(attr.ino, &Arc::new(opened), nodes::is_precious(path));
+            state.keep_open(attr.ino, &Arc::new(opened), KeptOpen::of_own(path));
         }
         state.count_lookup(attr.ino)?;
         Ok(found)
@@ -75,7 +75,7 @@ impl GitDirectory {
     ///
     /// # Errors
     /// `EEXIST`, `EPERM` where nothing can be changed and for other kinds, and errors of the host.
-    /// git has no pipes there, and who opened one in the place of a file would wait for its writer.
+    /// A program that opens a pipe in the place of a file waits for its writer.
     pub fn mknod(
         &self,
         caller: Caller,
@@ -352,7 +352,7 @@ impl GitDirectory {
             && beneath::stat_in(&dir, &name).is_ok_and(|stat| stat.kind == FileKind::Regular)
         {
             let file = Arc::new(host_dir::open_file(&dir, &name)?);
-            state.keep_open(ino, &file, true);
+            state.keep_open(ino, &file, KeptOpen::Always);
         }
         Ok(())
     }

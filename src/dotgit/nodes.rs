@@ -21,8 +21,11 @@ const GIT_BIT: u64 = 1 << 62;
 /// Number of the git directory itself.
 pub(crate) const ROOT: Ino = Ino(Ino::NEW_BIT | GIT_BIT | 1);
 
-/// Number of files that are kept open for reads and writes.
-const MAX_OPEN: usize = 512;
+/// Number of files and directories that are kept open, of each kind.
+pub(crate) const MAX_OPEN: usize = 512;
+
+/// Files that stay open, whatever else is.
+const AT_TOP: [&[u8]; 4] = [b"HEAD", b"index", b"config", layout::PACKED_REFS];
 
 /// Number of missing names that are remembered.
 const MAX_MISSING: usize = 8192;
@@ -63,10 +66,18 @@ pub(crate) struct Node {
     pub names: Vec<(Ino, Vec<u8>)>,
 }
 
+/// Directory of the fork's own.
+pub(crate) enum OwnDirectory {
+    /// It was used lately, or has lost its name.
+    Open(Arc<File>),
+    /// It is opened for each use.
+    Closed(HostId),
+}
+
 /// Kind and state of a node.
 pub(crate) enum Body {
     /// A directory. `own` is the fork's, if it exists.
-    Dir { own: Option<Arc<File>> },
+    Dir { own: Option<OwnDirectory> },
     /// A file of the fork's own.
     Own {
         id: HostId,
@@ -93,6 +104,15 @@ pub(crate) enum Body {
     Link { target: Arc<[u8]> },
 }
 
+impl Body {
+    /// Returns the body of an open directory of the fork's own.
+    pub(crate) fn own_dir(opened: Arc<File>) -> Body {
+        Body::Dir {
+            own: Some(OwnDirectory::Open(opened)),
+        }
+    }
+}
+
 /// All that changes while the git directory is served.
 pub(crate) struct State {
     pub nodes: InoMap<Node>,
@@ -103,6 +123,10 @@ pub(crate) struct State {
     next: u64,
     /// Nodes with open files that may be closed, the oldest first.
     open: VecDeque<Ino>,
+    /// The same for those that are kept open for longer.
+    open_longer: VecDeque<Ino>,
+    /// The same for directories.
+    open_dirs: VecDeque<Ino>,
     /// Names that the kernel was told are missing.
     pub missing: HashSet<(Ino, Vec<u8>)>,
     /// Names that the kernel is being made to forget.
@@ -136,6 +160,8 @@ impl State {
             by_host: HashMap::new(),
             next: ROOT.0,
             open: VecDeque::new(),
+            open_longer: VecDeque::new(),
+            open_dirs: VecDeque::new(),
             missing: HashSet::new(),
             forgetting: Vec::new(),
             hidden,
@@ -149,9 +175,7 @@ impl State {
             lookups: 1,
             names: Vec::new(),
         };
-        state
-            .nodes
-            .insert(ROOT, unnamed(Body::Dir { own: Some(own) }));
+        state.nodes.insert(ROOT, unnamed(Body::own_dir(own)));
         for target in links {
             let ino = state.allocate();
             state.nodes.insert(ino, unnamed(Body::Link { target }));
@@ -206,9 +230,77 @@ impl State {
     /// # Errors
     /// `ENOTDIR` if the node is no directory.
     pub(crate) fn own_dir(&self, ino: Ino) -> io::Result<Option<Arc<File>>> {
+        let node = self.node(ino)?;
+        let Body::Dir { own } = &node.body else {
+            return Err(errno(libc::ENOTDIR));
+        };
+        let id = match own {
+            None => return Ok(None),
+            Some(OwnDirectory::Open(own)) => return Ok(Some(own.clone())),
+            Some(OwnDirectory::Closed(id)) => *id,
+        };
+        let gone = || errno(libc::ESTALE);
+        let (parent, name) = node.names.first().ok_or_else(gone)?;
+        let above = self.own_dir(*parent)?.ok_or_else(gone)?;
+        let own = host_dir::open_dir(&above, name)?;
+        let stat = beneath::stat(&own)?;
+        if (stat.dev, stat.ino) != id {
+            return Err(gone());
+        }
+        Ok(Some(Arc::new(own)))
+    }
+
+    /// Returns the identity of the fork's own directory `ino`, if the fork has one.
+    ///
+    /// # Errors
+    /// `ENOTDIR` if the node is no directory, and the error of `fstat(2)`.
+    pub(crate) fn own_dir_id(&self, ino: Ino) -> io::Result<Option<HostId>> {
         match &self.node(ino)?.body {
-            Body::Dir { own } => Ok(own.clone()),
+            Body::Dir { own: None } => Ok(None),
+            Body::Dir {
+                own: Some(OwnDirectory::Closed(id)),
+            } => Ok(Some(*id)),
+            Body::Dir {
+                own: Some(OwnDirectory::Open(own)),
+            } => beneath::stat(own).map(|stat| Some((stat.dev, stat.ino))),
             _ => Err(errno(libc::ENOTDIR)),
+        }
+    }
+
+    /// Returns whether the node is a directory that the fork has, and open.
+    pub(crate) fn is_open_dir(&self, ino: Ino) -> bool {
+        let body = self.nodes.get(&ino).map(|node| &node.body);
+        matches!(
+            body,
+            Some(Body::Dir {
+                own: Some(OwnDirectory::Open(_))
+            })
+        )
+    }
+
+    /// Sets the fork's own directory of a node, and closes the oldest others.
+    pub(crate) fn set_own_dir(&mut self, ino: Ino, opened: Arc<File>) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.body = Body::own_dir(opened);
+        }
+        self.note_open_dir(ino);
+    }
+
+    fn note_open_dir(&mut self, ino: Ino) {
+        self.open_dirs.retain(|open| *open != ino);
+        self.open_dirs.push_back(ino);
+        while self.open_dirs.len() > MAX_OPEN {
+            let oldest = self.open_dirs.pop_front();
+            let oldest = oldest.and_then(|oldest| self.nodes.get_mut(&oldest));
+            if let Some(Node {
+                body: Body::Dir { own: Some(own) },
+                ..
+            }) = oldest
+                && let OwnDirectory::Open(opened) = own
+                && let Ok(stat) = beneath::stat(opened)
+            {
+                *own = OwnDirectory::Closed((stat.dev, stat.ino));
+            }
         }
     }
 
@@ -229,9 +321,7 @@ impl State {
             _ => {}
         }
         let made = Arc::new(host_dir::open_dir(&above, &name)?);
-        if let Body::Dir { own } = &mut self.node_mut(ino)?.body {
-            *own = Some(made.clone());
-        }
+        self.set_own_dir(ino, made.clone());
         Ok(made)
     }
 
@@ -251,14 +341,16 @@ impl State {
             }
         };
         let here = self.by_name.get(&entry).copied();
-        if let (Some(ino), Body::Dir { own }) = (here, &body)
+        let is_own_dir = matches!(body, Body::Dir { own: Some(_) });
+        if let (Some(ino), Body::Dir { .. }) = (here, &body)
             && let Some(Node {
-                body: Body::Dir { own: known },
+                body: known @ Body::Dir { .. },
                 ..
             }) = self.nodes.get_mut(&ino)
         {
-            if known.is_none() {
-                known.clone_from(own);
+            if is_own_dir {
+                *known = body;
+                self.note_open_dir(ino);
             }
             return ino;
         }
@@ -300,6 +392,9 @@ impl State {
         };
         self.nodes.insert(ino, node);
         self.by_name.insert(entry, ino);
+        if is_own_dir {
+            self.note_open_dir(ino);
+        }
         ino
     }
 
@@ -325,7 +420,10 @@ impl State {
         };
         node.names.retain(|(dir, at)| *dir != parent || at != name);
         if node.names.is_empty() {
-            self.open.retain(|open| *open != ino);
+            // From now on it can be reached by nothing else.
+            for open in [&mut self.open, &mut self.open_longer, &mut self.open_dirs] {
+                open.retain(|open| *open != ino);
+            }
             // The disk may give the number to another file, unless this one is open.
             if let Body::Own { id, file: None, .. } = node.body
                 && self.by_host.get(&id) == Some(&ino)
@@ -369,23 +467,30 @@ impl State {
         {
             self.by_host.remove(&id);
         }
-        self.open.retain(|open| *open != ino);
+        for open in [&mut self.open, &mut self.open_longer, &mut self.open_dirs] {
+            open.retain(|open| *open != ino);
+        }
     }
 
     /// Keeps an open file for the node, and closes the oldest others.
-    pub(crate) fn keep_open(&mut self, ino: Ino, opened: &Arc<File>, is_precious: bool) {
+    pub(crate) fn keep_open(&mut self, ino: Ino, opened: &Arc<File>, kept: KeptOpen) {
         let Some(node) = self.nodes.get_mut(&ino) else {
             return;
         };
         if let Body::Own { file, .. } | Body::Lent { file, .. } = &mut node.body {
             *file = Some(opened.clone());
         }
-        if is_precious || node.names.is_empty() {
+        if node.names.is_empty() {
             return;
         }
-        self.open.push_back(ino);
-        while self.open.len() > MAX_OPEN {
-            let oldest = self.open.pop_front();
+        let open = match kept {
+            KeptOpen::Always => return,
+            KeptOpen::Longer => &mut self.open_longer,
+            KeptOpen::Shortly => &mut self.open,
+        };
+        open.push_back(ino);
+        while open.len() > MAX_OPEN {
+            let oldest = open.pop_front();
             let oldest = oldest.and_then(|oldest| self.nodes.get_mut(&oldest));
             if let Some(Node {
                 body: Body::Own { file, .. } | Body::Lent { file, .. },
@@ -492,19 +597,42 @@ pub(crate) fn stat_if_there(dir: &File, name: &[u8]) -> io::Result<Option<HostSt
     }
 }
 
-/// Returns whether git programs keep the lent file at this path mapped.
-///
-/// Such a file is always kept open. The others are open for as long as there is room.
-pub(crate) fn is_mapped(path: &[u8]) -> bool {
-    path == layout::PACKED_REFS
-        || (layout::is_at_or_below(path, layout::TINE)
-            && path.windows(b"/pack/".len()).any(|part| part == b"/pack/"))
+/// Time for which a file is kept open that has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeptOpen {
+    /// As long as the kernel knows it.
+    Always,
+    /// Until many others of this kind were opened.
+    Longer,
+    /// Until many others were opened.
+    Shortly,
 }
 
-/// Returns whether the file at this path is always kept open.
-///
-/// tine replaces such files on the host. A program that has one open must go on reading it. Objects
-/// are many, and are removed only through the mount's tables.
-pub(crate) fn is_precious(path: &[u8]) -> bool {
-    !layout::is_at_or_below(path, b"objects")
+impl KeptOpen {
+    /// Returns the time for the lent file at this path.
+    ///
+    /// git programs keep packs and packed refs mapped.
+    pub(crate) fn of_lent(path: &[u8]) -> KeptOpen {
+        let is_in_pack = || path.windows(b"/pack/".len()).any(|part| part == b"/pack/");
+        if path == layout::PACKED_REFS || layout::is_at_or_below(path, layout::TINE) && is_in_pack()
+        {
+            KeptOpen::Always
+        } else {
+            KeptOpen::Shortly
+        }
+    }
+
+    /// Returns the time for the fork's own file at this path.
+    ///
+    /// tine replaces files on the host. A program that has one open must go on reading it. Objects
+    /// are many, and are removed only through the mount's tables.
+    pub(crate) fn of_own(path: &[u8]) -> KeptOpen {
+        if AT_TOP.contains(&path) {
+            KeptOpen::Always
+        } else if layout::is_at_or_below(path, b"objects") {
+            KeptOpen::Shortly
+        } else {
+            KeptOpen::Longer
+        }
+    }
 }

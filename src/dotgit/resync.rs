@@ -123,19 +123,22 @@ impl GitDirectory {
                 _ => None,
             })
             .collect();
+        let changed: Vec<(Ino, Timestamp)> = (state.nodes.keys())
+            .filter_map(|ino| {
+                let own = state.own_dir(*ino).ok()??;
+                let stat = tine_sys::beneath::stat(&own).ok()?;
+                Some((*ino, stat.mtime))
+            })
+            .filter(|(_, mtime)| *mtime >= crate::nodes::before(compared))
+            .collect();
+        for (ino, mtime) in changed {
+            if state.dir_times.insert(ino, mtime) != Some(mtime) && !told.contains(&ino) {
+                changes.push(Invalidation::Attributes(ino));
+            }
+        }
         let State {
             nodes, dir_times, ..
         } = state;
-        for (ino, node) in nodes.iter() {
-            if let Body::Dir { own: Some(own) } = &node.body
-                && let Ok(stat) = tine_sys::beneath::stat(own)
-                && stat.mtime >= crate::nodes::before(compared)
-                && dir_times.insert(*ino, stat.mtime) != Some(stat.mtime)
-                && !told.contains(ino)
-            {
-                changes.push(Invalidation::Attributes(*ino));
-            }
-        }
         dir_times.retain(|ino, _| nodes.contains_key(ino));
     }
 
@@ -160,17 +163,14 @@ impl GitDirectory {
             None => None,
         };
         if is_dir {
-            let known = match state.own_dir(ino)? {
-                Some(own) => tine_sys::beneath::stat(&own)?,
-                None => return Ok(()),
+            let Some(known) = state.own_dir_id(ino)? else {
+                return Ok(());
             };
             match (now, dir) {
-                (Some(now), _) if (now.dev, now.ino) == (known.dev, known.ino) => {}
+                (Some(now), _) if (now.dev, now.ino) == known => {}
                 (Some(now), Some(dir)) if now.kind == FileKind::Directory => {
                     let opened = Arc::new(host_dir::open_dir(&dir, name)?);
-                    if let Body::Dir { own } = &mut state.node_mut(ino)?.body {
-                        *own = Some(opened);
-                    }
+                    state.set_own_dir(ino, opened);
                 }
                 _ => {
                     let path = state.path(ino)?;

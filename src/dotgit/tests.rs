@@ -222,7 +222,7 @@ fn objects_are_lent_and_nothing_changes_them() {
     ));
 }
 
-/// Who opened a pipe in the place of HEAD or the packed refs would wait for ever.
+/// A program that opens a pipe in the place of HEAD or the packed refs waits for its writer.
 #[test]
 fn files_and_sockets_are_made_but_no_pipes() {
     let pair = Pair::new(|_, _| {});
@@ -627,4 +627,50 @@ fn refs_are_those_of_the_model() {
             );
         }
     }
+}
+
+/// A program that makes many files and directories must not take all descriptors of the daemon.
+#[test]
+fn few_of_many_files_and_directories_stay_open() {
+    let pair = Pair::new(|_, _| {});
+    let count = 2 * nodes::MAX_OPEN;
+    for n in 0..count {
+        let refs = pair.dir("refs/heads");
+        let name = format!("d{n}");
+        pair.shown
+            .mkdir(ME, refs, name.as_bytes(), 0o040_755)
+            .unwrap();
+        pair.write(&format!("refs/heads/d{n}"), "b", &format!("{n}\n"));
+    }
+    assert!(open_below(pair.place.path()) < 3 * nodes::MAX_OPEN);
+    // The kernel knows them all the same.
+    for n in [0, 1, count - 1] {
+        assert_eq!(
+            pair.read(&format!("refs/heads/d{n}/b")).unwrap(),
+            format!("{n}\n")
+        );
+    }
+    // One that was closed is renamed with its directory, and removed.
+    let refs = pair.dir("refs/heads");
+    pair.shown
+        .rename((refs, b"d0"), (refs, b"moved"), 0)
+        .unwrap();
+    assert_eq!(pair.read("refs/heads/moved/b").unwrap(), "0\n");
+    pair.shown.unlink(pair.dir("refs/heads/d1"), b"b").unwrap();
+    pair.shown.rmdir(refs, b"d1").unwrap();
+    assert_eq!(pair.find("refs/heads/d1").unwrap(), None);
+    // Another directory on the host in the place of one that was closed.
+    fs::rename(pair.own("refs/heads/d2"), pair.own("refs/heads/old")).unwrap();
+    fs::create_dir(pair.own("refs/heads/d2")).unwrap();
+    fs::write(pair.own("refs/heads/d2/c"), "new\n").unwrap();
+    pair.resync();
+    assert_eq!(pair.read("refs/heads/d2/c").unwrap(), "new\n");
+}
+
+/// Returns the number of files below `dir` that this process has open.
+fn open_below(dir: &Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").unwrap();
+    open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
+        .filter(|target| target.starts_with(dir))
+        .count()
 }
