@@ -34,16 +34,15 @@ const MAX_CACHED_INDEXES: usize = 16;
 ///
 /// `discarded-<n>` outlive it.
 pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
-    for (label, _) in repository.labels(fork)? {
-        if is_for_layers(&label)
-            || is_of_git_dir(&label)
+    let labels = repository.labels(fork)?.into_iter().map(|(label, _)| label);
+    let ends = |label: &String| {
+        is_for_layers(label)
+            || is_of_git_dir(label)
             || label == STATE
             || label.starts_with("snapshot-")
-        {
-            repository.release(fork, &label)?;
-        }
-    }
-    Ok(())
+    };
+    let ending: Vec<String> = labels.filter(ends).collect();
+    Ok(repository.release_all(fork, &ending)?)
 }
 
 /// Forks of a store and the files that they name.

@@ -95,6 +95,6 @@ impl Repository {
 pub use self::creation::{OwnStart, alternates_of, copy_own};
 pub use self::found::forks_with_kept_head;
 pub use self::own_branch::{OthersMove, OwnBranch};
-pub use self::point::GitPoint;
+pub use self::point::{GitPoint, is_in_points};
 pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
 pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, own_tips};

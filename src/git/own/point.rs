@@ -127,6 +127,29 @@ impl GitPoint {
         back
     }
 
+    /// Returns this point with refs that it lacks, by full name, and their number.
+    #[must_use]
+    pub fn with_missing(&self, refs: &BTreeMap<String, ObjectId>) -> (GitPoint, usize) {
+        let mut more = self.clone();
+        let is_free = |name: &&String| {
+            let mut above = name
+                .match_indices('/')
+                .filter_map(|(slash, _)| name.get(..slash));
+            let below = format!("{name}/");
+            let mut after = self.state.refs.range(below.clone()..);
+            !self.state.refs.contains_key(*name)
+                && !above.any(|above| self.state.refs.contains_key(above))
+                && !after
+                    .next()
+                    .is_some_and(|(other, _)| other.starts_with(&below))
+        };
+        for name in refs.keys().filter(is_free) {
+            more.state.refs.insert(name.clone(), refs[name].to_string());
+        }
+        let count = more.state.refs.len() - self.state.refs.len();
+        (more, count)
+    }
+
     /// Returns the ids that HEAD and refs name directly.
     fn ids(&self) -> BTreeSet<ObjectId> {
         let values = self.state.refs.values().chain([&self.state.head]);
@@ -190,7 +213,8 @@ impl Repository {
     /// Writes a point as a tree.
     fn write_point(&self, fork: &str, mut point: GitPoint) -> Result<ObjectId, GitError> {
         let kept = self.kept(fork)?.into_iter().map(|(_, id)| id);
-        let mut open: Vec<ObjectId> = kept.filter(|id| point.ids().contains(id)).collect();
+        let ids = point.ids();
+        let mut open: Vec<ObjectId> = kept.filter(|id| ids.contains(id)).collect();
         while let Some(id) = open.pop() {
             if let Some((Kind::Tag, bytes)) = self.find_in_main(id) {
                 point
@@ -489,6 +513,11 @@ fn entry(mode: &str, name: &str, id: ObjectId) -> Vec<u8> {
 /// Returns the object that a tag names.
 fn tagged(tag: &[u8], id: ObjectId) -> Option<ObjectId> {
     TagRefIter::from_bytes(tag, id.kind()).target_id().ok()
+}
+
+/// Returns whether a ref (full name) is a part of points.
+pub fn is_in_points(name: &str) -> bool {
+    !stays(name)
 }
 
 fn stays(name: &str) -> bool {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use gix::actor::Signature;
 use gix::lock::acquire::Fail;
 use gix::refs::file::Store;
+use gix::refs::file::transaction::PackedRefs;
 use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 use gix::{ObjectId, date};
@@ -23,6 +24,11 @@ const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(2000);
 
 /// Number of attempts to lock refs whose directory goes missing.
 const PREPARE_ATTEMPTS: usize = 8;
+
+/// Number of new values from which they are written to `packed-refs`.
+///
+/// Each loose ref is a file that is synced.
+const PACK_FROM: usize = 100;
 
 /// Prefix of labels that keep a value between two names.
 const BETWEEN: &str = "git-between/";
@@ -100,8 +106,9 @@ impl Repository {
 
     /// Applies edits, each with its loose file, in one transaction.
     ///
-    /// New values are synced before they are moved into place, and directories after.
-    pub(super) fn apply_ref_edits(
+    /// New values are synced before they are moved into place, and directories after. Many are written
+    /// to `packed-refs`, which the library moves into place before it can be synced.
+    pub(crate) fn apply_ref_edits(
         &self,
         store: &Store,
         edits: Vec<(RefEdit, PathBuf)>,
@@ -145,8 +152,17 @@ impl Repository {
             library_io_error("change the ref", path, error)
         };
         let mut time = date::parse::TimeBuf::default();
+        let is_packed = new_ids.len() >= PACK_FROM;
+        let packed_refs = || {
+            if !is_packed {
+                return PackedRefs::DeletionsOnly;
+            }
+            let mut objects = self.local().objects;
+            objects.ignore_replacements = true;
+            PackedRefs::DeletionsAndNonSymbolicUpdatesRemoveLooseSourceReference(Box::new(objects))
+        };
         let prepare = || {
-            store.transaction().prepare(
+            store.transaction().packed_refs(packed_refs()).prepare(
                 edits.iter().map(|(edit, _)| edit.clone()),
                 Fail::AfterDurationWithBackoff(REF_LOCK_TIMEOUT),
                 Fail::AfterDurationWithBackoff(PACKED_REFS_LOCK_TIMEOUT),
@@ -161,7 +177,9 @@ impl Repository {
             }
         }
         let prepared = prepared.map_err(|error| failed(&error))?;
-        disk_work(&updated, |lock| sync_if_there(lock))?;
+        if !is_packed {
+            disk_work(&updated, |lock| sync_if_there(lock))?;
+        }
         pause::at("refs-locked");
         prepared
             .commit(signature.map(|signature| signature.to_ref(&mut time)))
@@ -170,6 +188,11 @@ impl Repository {
             .iter()
             .filter_map(|path| path.parent().map(ToOwned::to_owned))
             .collect();
+        // Deletions may have changed the packed refs, too.
+        if is_packed || new_ids.len() < paths.len() {
+            sync_if_there(&self.common_dir().join("packed-refs"))?;
+            dirs.push(self.common_dir().to_owned());
+        }
         dirs.sort();
         dirs.dedup();
         disk_work(&dirs, |dir| sync_if_there(dir))?;

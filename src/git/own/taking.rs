@@ -127,6 +127,7 @@ impl Repository {
             fork,
             own_branch,
             remove,
+            rejected_before: last.map(rejected_by_name).unwrap_or_default(),
             last: last.cloned().unwrap_or_default(),
             done: TakenOver::default(),
             taken: Taken::default(),
@@ -137,6 +138,13 @@ impl Repository {
         taking.run()?;
         Ok(taking.done)
     }
+}
+
+fn rejected_by_name(taken: &TakenOver) -> HashMap<String, RejectedRef> {
+    let rejected = taken.rejected.iter();
+    rejected
+        .map(|rejected| (rejected.name.clone(), rejected.clone()))
+        .collect()
 }
 
 /// Returns whether a name is a log's, and not a label.
@@ -161,6 +169,8 @@ pub(super) struct Taking<'a> {
     /// Objects that the main repository keeps with all that they need.
     known: HashSet<ObjectId>,
     last: TakenOver,
+    /// Refs that the last call rejected, by name.
+    rejected_before: HashMap<String, RejectedRef>,
     pub(super) done: TakenOver,
     taken: Taken,
     checks_left: usize,
@@ -186,6 +196,7 @@ impl Taking<'_> {
         if !has_same_ends {
             // The fork may have fetched what was missing.
             self.last.rejected.clear();
+            self.rejected_before.clear();
         }
         if !is_same {
             let hash_kind = self.main.hash_kind();
@@ -313,10 +324,9 @@ impl Taking<'_> {
 
     fn reject(&mut self, name: String, id: Option<ObjectId>, reason: String) {
         if self
-            .last
-            .rejected
-            .iter()
-            .all(|old| old.name != name || old.id != id)
+            .rejected_before
+            .get(&name)
+            .is_none_or(|old| old.id != id)
         {
             log::info!("{}: {name} is not taken over: {reason}", self.fork);
         }
@@ -325,15 +335,11 @@ impl Taking<'_> {
 
     /// Rejects the tip again if it was rejected before.
     fn is_rejected(&mut self, name: &str, id: ObjectId) -> bool {
-        let old = &self.last.rejected;
-        let Some(old) = old
-            .iter()
-            .find(|old| old.name == name && old.id == Some(id))
-        else {
-            return false;
-        };
-        self.done.rejected.push(old.clone());
-        true
+        let old = self.rejected_before.get(name);
+        let old = old.filter(|old| old.id == Some(id)).cloned();
+        let is_rejected = old.is_some();
+        self.done.rejected.extend(old);
+        is_rejected
     }
 
     /// Returns objects that an earlier call left in both places.
@@ -480,17 +486,11 @@ impl Taking<'_> {
 
     /// Returns the label's values of all names that may be kept.
     fn changes_of_names(&self) -> BTreeMap<String, Option<ObjectId>> {
-        let is_rejected = |name: &str| {
-            self.done
-                .rejected
-                .iter()
-                .any(|other| other.name == name || kept_label(&other.name) == name)
-        };
-        let is_unknown = self
-            .done
-            .rejected
-            .iter()
-            .any(|other| other.name == "packed-refs");
+        let rejected: HashSet<String> = (self.done.rejected.iter())
+            .flat_map(|rejected| [rejected.name.clone(), kept_label(&rejected.name)])
+            .collect();
+        let is_rejected = |name: &str| rejected.contains(name);
+        let is_unknown = is_rejected("packed-refs");
         let mut changes = BTreeMap::new();
         for (name, id) in &self.tips.named {
             if !is_rejected(name) {
@@ -613,11 +613,10 @@ impl Taking<'_> {
     /// Brings everything that the own git directory has once more.
     fn bring_again(&mut self) -> Result<(), GitError> {
         self.know_little();
-        let rejected = &self.done.rejected;
+        let rejected = rejected_by_name(&self.done);
         let named = self.tips.named.iter().filter(|(name, id)| {
-            !rejected
-                .iter()
-                .any(|other| other.name == **name && other.id == Some(**id))
+            let rejected = rejected.get(*name);
+            rejected.is_none_or(|rejected| rejected.id != Some(**id))
         });
         let mut tips: Vec<Tip> = named.map(|(name, id)| (name.clone(), *id)).collect();
         let logged = self.tips.logged.iter();

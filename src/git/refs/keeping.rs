@@ -158,6 +158,28 @@ impl Repository {
         self.change_kept(RefEdit::delete(full_name, PreviousValue::Any), &path)
     }
 
+    /// Removes the refs `refs/tine/<fork>/<label>`, in one transaction if possible.
+    ///
+    /// # Errors
+    /// As in [`Repository::release`]. Then some of them may be removed.
+    pub fn release_all(&self, fork: &str, labels: &[String]) -> Result<(), GitError> {
+        let mut edits = Vec::new();
+        for label in labels {
+            let (full_name, path) = self.keeping_ref(fork, label)?;
+            edits.push((RefEdit::delete(full_name, PreviousValue::Any), path));
+        }
+        match self.apply_ref_edits(&self.keeping_store(), edits, None) {
+            Ok(()) => Ok(()),
+            // One of them may be damaged.
+            Err(error) => {
+                log::debug!("the refs of {fork} are removed one by one: {error}");
+                labels
+                    .iter()
+                    .try_for_each(|label| self.release(fork, label))
+            }
+        }
+    }
+
     /// Changes a ref under `refs/tine/`, whose loose file is `path`.
     ///
     /// Removes a damaged file first, because it contains no value.

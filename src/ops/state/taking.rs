@@ -1,10 +1,11 @@
 //! Takes over what forks made in git directories of their own.
 //!
-//! One thread takes over each fork shortly after its refs moved. A request that holds the fork's
-//! lock takes over first what the thread has not, so it sees every commit of the fork. The same
-//! thread protects what is staged, a moment after the index changed.
+//! A few threads take over each fork shortly after its refs moved, so that a fork with much to bring
+//! does not hold up others. A request that holds the fork's lock takes over first what they have
+//! not, so it sees every commit of the fork. The same threads protect what is staged, a moment after
+//! the index changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::slots::{Daemon, Slot};
 use crate::failure::Failure;
@@ -27,10 +28,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Pause after the index changed, for which further changes wait.
 const INDEX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time for which the thread waits for the next fork.
+/// Maximum number of threads, each with one fork.
+const MAX_THREADS: usize = 4;
+
+/// Time for which a thread waits for the next fork.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Forks whose refs moved, and the thread that takes over.
+/// Forks whose refs moved, and the threads that take over.
 ///
 /// Its lock is the last one: no other lock is taken while it is held.
 #[derive(Default)]
@@ -39,10 +43,14 @@ pub struct TakeOver {
     changed: Condvar,
 }
 
-/// State of the thread; protected by [`TakeOver::state`].
+/// State of the threads; protected by [`TakeOver::state`].
 #[derive(Default)]
 struct Pending {
-    is_running: bool,
+    threads: usize,
+    /// Threads that wait for a fork.
+    idle: usize,
+    /// Forks that a thread has at present.
+    busy: BTreeSet<ForkName>,
     /// Time at which each fork is due, by what changed there.
     due: BTreeMap<(ForkName, Due), Instant>,
 }
@@ -104,7 +112,7 @@ impl TakeOverOutcome {
 }
 
 impl TakeOver {
-    /// Wakes the thread, so that it sees that the daemon is ending.
+    /// Wakes the threads, so that they see that the daemon is ending.
     pub fn wake(&self) {
         drop(self.state.lock());
         self.changed.notify_all();
@@ -124,8 +132,16 @@ pub fn changed(daemon: &Arc<Daemon>, slot: &Slot, change: GitChange) {
     let mut state = daemon.take_over.state.lock();
     let due = Instant::now() + pause;
     state.due.entry((slot.name.clone(), work)).or_insert(due);
+    // All wait for different times.
     daemon.take_over.changed.notify_all();
-    if state.is_running {
+    provide(daemon, &mut state);
+}
+
+/// Starts a thread if none is free for what is due.
+fn provide(daemon: &Arc<Daemon>, state: &mut Pending) {
+    let mut due = state.due.keys();
+    let is_free = |(name, _): &(ForkName, Due)| !state.busy.contains(name);
+    if state.idle > 0 || state.threads >= MAX_THREADS || !due.any(is_free) {
         return;
     }
     let taking = daemon.clone();
@@ -133,35 +149,16 @@ pub fn changed(daemon: &Arc<Daemon>, slot: &Slot, change: GitChange) {
         .name("take-over".into())
         .spawn(move || run(&taking));
     match spawned {
-        Ok(_) => state.is_running = true,
+        Ok(_) => state.threads += 1,
         Err(error) => log::error!("no thread to take over commits: {error}"),
     }
 }
 
 fn run(daemon: &Arc<Daemon>) {
-    loop {
-        let mut state = daemon.take_over.state.lock();
-        let idle_until = Instant::now() + IDLE;
-        let (name, work) = loop {
-            if daemon.refuse_if_stopping().is_err() {
-                state.is_running = false;
-                return;
-            }
-            let next = state.due.iter().min_by_key(|(_, due)| **due);
-            let next = next.map(|(next, due)| (next.clone(), *due));
-            match next {
-                Some((next, due)) if due <= Instant::now() => {
-                    state.due.remove(&next);
-                    break next;
-                }
-                Some((_, due)) => drop(daemon.take_over.changed.wait_until(&mut state, due)),
-                None if Instant::now() >= idle_until => {
-                    state.is_running = false;
-                    return;
-                }
-                None => drop(daemon.take_over.changed.wait_until(&mut state, idle_until)),
-            }
-        };
+    let mut state = daemon.take_over.state.lock();
+    while let Some((name, work)) = next(daemon, &mut state) {
+        state.busy.insert(name.clone());
+        provide(daemon, &mut state);
         drop(state);
         let slot = daemon.slot(&name);
         match work {
@@ -177,6 +174,40 @@ fn run(daemon: &Arc<Daemon>) {
                 }
             }
         }
+        state = daemon.take_over.state.lock();
+        state.busy.remove(&name);
+        // Others may have left it work that is due.
+        daemon.take_over.changed.notify_all();
+    }
+    state.threads -= 1;
+}
+
+/// Waits for the next work that is due, of a fork that no other thread has.
+///
+/// `None` if the daemon ends, and after some time without work.
+fn next(daemon: &Daemon, state: &mut MutexGuard<'_, Pending>) -> Option<(ForkName, Due)> {
+    let idle_until = Instant::now() + IDLE;
+    loop {
+        daemon.refuse_if_stopping().ok()?;
+        let now = Instant::now();
+        let free = state
+            .due
+            .iter()
+            .filter(|((name, _), _)| !state.busy.contains(name));
+        let next = free.min_by_key(|(_, due)| **due);
+        let next = next.map(|(next, due)| (next.clone(), *due));
+        let until = match next {
+            Some((next, due)) if due <= now => {
+                state.due.remove(&next);
+                return Some(next);
+            }
+            Some((_, due)) => due,
+            None if idle_until <= now => return None,
+            None => idle_until,
+        };
+        state.idle += 1;
+        daemon.take_over.changed.wait_until(state, until);
+        state.idle -= 1;
     }
 }
 
@@ -203,8 +234,13 @@ pub fn bring(daemon: &Daemon, slot: &Slot) {
 
 /// Does the same as [`bring`] for a name that may be nobody's.
 pub fn bring_fork(daemon: &Daemon, fork: &ForkName) {
-    if daemon.store.record(fork).is_ok() {
-        bring(daemon, &daemon.slot(fork));
+    // The record is read only if need be: this is a part of every operation.
+    let slot = daemon.known_slot(fork).or_else(|| {
+        let is_there = daemon.store.record(fork).is_ok();
+        is_there.then(|| daemon.slot(fork))
+    });
+    if let Some(slot) = slot {
+        bring(daemon, &slot);
     }
 }
 

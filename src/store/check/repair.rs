@@ -55,9 +55,9 @@ impl Store {
                     .hold(group, *id)
                     .map(|()| format!("a ref keeps {id} now"))
                     .map_err(StoreError::from),
-                Repair::DeleteRefs { group, labels } => labels
-                    .iter()
-                    .try_for_each(|label| self.repository.release(group, label))
+                Repair::DeleteRefs { group, labels } => self
+                    .repository
+                    .release_all(group, labels)
                     .map(|()| "removed".to_owned())
                     .map_err(StoreError::from),
                 Repair::RegisterWorktree(name) => self

@@ -130,3 +130,59 @@ fn a_collection_in_the_main_repository_loses_nothing() {
     assert_eq!(fork.loose_objects(), 0);
     fork.prune_main();
 }
+
+/// Each loose ref is a file that is synced, so many are packed.
+#[test]
+fn many_refs_are_packed_in_the_main_repository() {
+    let main = main_repository();
+    let fork = Fork::new(&main, "f");
+    fork.git(&["tag", "-a", "-m", "annotated", "tagged"]);
+    let head = fork.id_of("HEAD");
+    let names: Vec<String> = (0..300)
+        .map(|n| format!("refs/tags/many/{}/{n}", n % 10))
+        .collect();
+    let creations: Vec<String> = names
+        .iter()
+        .map(|name| format!("create {name} {head}\n"))
+        .collect();
+    fork.git_with_input(&["update-ref", "--stdin"], creations.concat().as_bytes());
+    fork.take_all();
+    let kept = |name: &str| format!("refs/tine/f/git/{}", name.strip_prefix("refs/").unwrap());
+    for name in &names {
+        assert_eq!(main.id_of(&kept(name)), head);
+        assert!(!main.dir().join(".git").join(kept(name)).exists());
+    }
+    assert_eq!(
+        main.git(&["rev-parse", "refs/tine/f/git/tags/tagged^{}"])
+            .trim(),
+        head.to_string()
+    );
+    main.git(&["fsck", "--strict"]);
+    // Some move, some go, and some have a loose file by then.
+    let newer = fork.commit("newer");
+    fork.git(&["tag", "-f", "many/0/0", "HEAD"]);
+    fork.take_all();
+    let changes: Vec<String> = names
+        .iter()
+        .enumerate()
+        .map(|(n, name)| match n % 2 {
+            0 => format!("update {name} {newer}\n"),
+            _ => format!("delete {name}\n"),
+        })
+        .collect();
+    fork.git_with_input(&["update-ref", "--stdin"], changes.concat().as_bytes());
+    fork.take_all();
+    let listed = main.git(&[
+        "for-each-ref",
+        "--format=%(objectname)",
+        "refs/tine/f/git/tags/many",
+    ]);
+    let listed: Vec<&str> = listed.lines().collect();
+    assert_eq!(listed, vec![newer.to_string(); 150]);
+    let repository = main.open();
+    let labels = repository.labels("f").unwrap().into_iter();
+    let labels: Vec<String> = labels.map(|(label, _)| label).collect();
+    repository.release_all("f", &labels).unwrap();
+    assert_eq!(main.git(&["for-each-ref", "refs/tine/f/"]), "");
+    main.git(&["fsck", "--strict"]);
+}
