@@ -91,6 +91,13 @@ pub enum ChangeError {
         "`tine list` says why; wait for the end of a `git gc` there; a commit that it refuses is made anew by `git commit --amend` in the fork"
     )]
     InForkAlone(ObjectId),
+    /// Ref (full name) of an object that the main repository does not have.
+    #[error("{0} is in the fork alone: the main repository does not have its object")]
+    #[failure(NotTakenOver)]
+    #[hint(
+        "`tine list` says why; wait for the end of a `git gc` there, or remove the ref in the fork; with `--force` the fork is set aside as a whole"
+    )]
+    RefInForkAlone(String),
     /// Several checkouts have the branch.
     #[error("the branch {branch:?} is checked out twice: {}", .holders.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     #[failure(BranchCheckedOut)]

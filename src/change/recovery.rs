@@ -10,6 +10,7 @@
 //! commits to the entry.
 
 mod earlier;
+mod kept_refs;
 mod maintenance;
 mod restore;
 mod rules;
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 pub use self::earlier::convert_refs;
+pub use self::kept_refs::{OwnRefs, bring_refs, own_refs};
 pub use self::maintenance::{Expired, keep_ancestors, maintain, purge};
 pub use self::restore::{missing, require_tree, write_again, write_review_again};
 pub use self::rules::{AGE_KEY, RecoverRules, SIZE_KEY, parse_age};
@@ -87,6 +89,9 @@ pub struct RecoverEntry {
     /// Kept snapshots, the oldest first.
     #[serde(default)]
     pub snapshots: Vec<KeptSnapshot>,
+    /// The fork's own refs by full name, as far as the main repository lacked them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refs: BTreeMap<String, KeptRef>,
     /// Number of the handoff or review.
     #[serde(default)]
     pub number: Option<u64>,
@@ -98,6 +103,16 @@ pub struct RecoverEntry {
     /// Something else reached them when it was made.
     #[serde(rename = "stands_on", default)]
     pub needed_commits: Vec<String>,
+}
+
+/// Value of a ref of a deleted fork.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptRef {
+    /// Object that it named, in hex.
+    pub id: String,
+    /// Commit that this is, or that its tags lead to, in hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 /// Entry with its number.
@@ -128,6 +143,7 @@ impl RecoverEntry {
             fork_point: None,
             from_branch: None,
             snapshots: Vec::new(),
+            refs: BTreeMap::new(),
             number: None,
             size_bytes: 0,
             needed_commits: Vec::new(),
@@ -138,7 +154,13 @@ impl RecoverEntry {
     fn tips(&self) -> Result<BTreeSet<ObjectId>, ChangeError> {
         let named = [&self.head, &self.uncommitted].into_iter().flatten();
         let named = named.chain(self.snapshots.iter().map(|snapshot| &snapshot.view));
+        let named = named.chain(self.refs.values().filter_map(|kept| kept.commit.as_ref()));
         named.map(|hex| parse(hex)).collect()
+    }
+
+    /// Returns the objects that its refs name.
+    fn named(&self) -> Result<BTreeSet<ObjectId>, ChangeError> {
+        self.refs.values().map(|kept| parse(&kept.id)).collect()
     }
 
     /// Returns whether both have the same kind and commits.
@@ -194,7 +216,7 @@ pub fn keep(
         0
     };
     entry.needed_commits = boundary_ids.iter().map(ToString::to_string).collect();
-    let tree_id = repository.write_recoverable(&commit_ids, &encoded(&entry)?)?;
+    let tree_id = repository.write_recoverable(&commit_ids, &entry.named()?, &encoded(&entry)?)?;
     let mut id = highest(store, repository)?.saturating_add(1);
     // Another thread or process may keep something at the same time.
     while !repository.keep_recoverable(&id.to_string(), tree_id)? {

@@ -53,12 +53,21 @@ fn format_deleted(deleted: &Deleted, branch: Option<&str>, left: Option<&str>) -
         (_, _) => String::new(),
     };
     let snapshots = match (deleted.recover, deleted.superseded) {
-        (Some(id), 0) if deleted.snapshots_only => {
+        (Some(id), 0) if deleted.snapshots_only && deleted.refs == 0 => {
             format!("; its snapshots are kept (`tine recover show {id}`)")
         }
         (Some(id), count @ 1..) => {
             let commits = counted(count, "commit");
             format!("; {commits} kept that no branch has (`tine recover show {id}`)")
+        }
+        _ => String::new(),
+    };
+    let refs = match (deleted.recover, deleted.refs) {
+        (Some(id), count @ 1..) => {
+            let refs = counted(count, "ref");
+            format!(
+                "; {refs} kept that it alone had (`tine recover {id}` brings the fork back with them)"
+            )
         }
         _ => String::new(),
     };
@@ -94,5 +103,5 @@ fn format_deleted(deleted: &Deleted, branch: Option<&str>, left: Option<&str>) -
             some_of(&left.paths)
         ),
     };
-    format!("deleted {fork}{branch}{kept}{snapshots}{lost}{left}{aside}\n")
+    format!("deleted {fork}{branch}{kept}{snapshots}{refs}{lost}{left}{aside}\n")
 }

@@ -144,7 +144,12 @@ fn what(line: &RecoverLine) -> String {
                 0 => None,
                 count => Some(counted(count, "snapshot")),
             };
-            let parts: Vec<String> = uncommitted.into_iter().chain(snapshots).collect();
+            let refs = match entry.refs.len() {
+                0 => None,
+                count => Some(counted(count, "ref")),
+            };
+            let parts = uncommitted.into_iter().chain(snapshots).chain(refs);
+            let parts: Vec<String> = parts.collect();
             if parts.is_empty() {
                 format!("fork {fork}")
             } else {
@@ -217,6 +222,21 @@ fn format_entry(line: &RecoverLine, output: &Output) -> String {
         text.push_str("snapshots:\n");
         text.push_str(&output.table(&rows));
     }
+    let rows: Vec<Vec<Cell>> = line
+        .entry
+        .refs
+        .iter()
+        .map(|(name, kept)| {
+            vec![
+                Cell::indented(name.as_str()).toned(output, Tone::Name),
+                Cell::new(short_id(&kept.id)),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        text.push_str("refs:\n");
+        text.push_str(&output.table(&rows));
+    }
     let expires = match line.expires_secs {
         Some(secs) if secs > now_secs() => format!(", within {}", human_age(now_secs(), secs)),
         Some(_) => ", before it expires at any moment".to_owned(),
@@ -252,8 +272,13 @@ fn print_recovered(recovered: &WorkRecovered, context: &Context) -> Result<(), F
         (Some(fork), ..) => {
             context.output.path(&fork.mount_dir)?;
             context.output.note(&format!(
-                "{} is back, without what git ignored in it; `tine recover purge {}` lets its copy go",
-                fork.name, recovered.id
+                "{} is back{}, without what git ignored in it; `tine recover purge {}` lets its copy go",
+                fork.name,
+                match recovered.refs {
+                    0 => String::new(),
+                    count => format!(" with {}", counted(count, "ref")),
+                },
+                recovered.id
             ));
         }
         (None, Some(branch), Some(commit)) => context.output.text(&format!(

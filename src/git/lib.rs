@@ -55,6 +55,7 @@ pub use commit::{CommitSpec, CommitTime, Identity, Message, Role, TreeChange, cl
 pub use error::GitError;
 pub use fast_forward::CheckoutMove;
 pub use gix::ObjectId;
+pub use gix::objs::Kind;
 pub use head::{GoneBranch, MovedUnder};
 pub use history::CommitContent;
 pub use ignore::{IgnoreRules, MAX_IGNORE_FILE_BYTES};

@@ -91,6 +91,9 @@ impl Weighter<ObjectId, Arc<[u8]>> for ByLength {
     }
 }
 
+/// Tags with their raw bytes, and the object that they lead to.
+type Peeled = (Vec<(ObjectId, Vec<u8>)>, ObjectId, Kind);
+
 impl Repository {
     /// Reads a commit's whole message, lossily decoded.
     ///
@@ -136,15 +139,27 @@ impl Repository {
     }
 
     /// Follows tags from `id`, and returns the object and its kind.
-    pub(super) fn peel(&self, mut id: ObjectId) -> Result<(ObjectId, Kind), GitError> {
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`].
+    pub fn peel(&self, id: ObjectId) -> Result<(ObjectId, Kind), GitError> {
+        let (_, id, kind) = self.peel_through(id)?;
+        Ok((id, kind))
+    }
+
+    /// Does the same, and returns the tags with their raw bytes, too.
+    pub(super) fn peel_through(&self, mut id: ObjectId) -> Result<Peeled, GitError> {
+        let mut tags = Vec::new();
         loop {
             match self.object_header(id)?.0 {
-                kind @ (Kind::Commit | Kind::Tree | Kind::Blob) => return Ok((id, kind)),
+                kind @ (Kind::Commit | Kind::Tree | Kind::Blob) => return Ok((tags, id, kind)),
                 Kind::Tag => {
                     let data = self.read_object(id, Kind::Tag)?;
                     let tag =
                         TagRef::from_bytes(&data, id.kind()).map_err(|error| corrupt(id, error))?;
-                    id = tag.target();
+                    let target = tag.target();
+                    tags.push((id, data));
+                    id = target;
                 }
             }
         }

@@ -5,9 +5,11 @@
 //!
 //! ```text
 //! refs/tine/+recover/<id> ─► tree
+//!   blobs/<blob id>       blobs that refs name
 //!   commits/<commit id>   blob: the raw bytes of the commit
 //!   entry.json            blob: the caller's description
-//!   trees/<tree id>       the trees of these commits
+//!   tags/<tag id>         blob: the raw bytes of a tag that a ref names
+//!   trees/<tree id>       the trees of these commits, and those that refs name
 //! ```
 //!
 //! `git cat-file blob refs/tine/+recover/5:commits/<id> | git hash-object -t commit -w --stdin`
@@ -25,7 +27,9 @@ use tine_path::RepoPath;
 /// Group of refs under `refs/tine/`, which is not a valid fork name.
 pub const RECOVER: &str = "+recover";
 
+const BLOBS: &str = "blobs";
 const COMMITS: &str = "commits";
+const TAGS: &str = "tags";
 const TREES: &str = "trees";
 const ENTRY: &str = "entry.json";
 
@@ -55,8 +59,8 @@ impl Repository {
         if tips.is_empty() {
             return Ok(own);
         }
-        let mut list = self.list_of_own(tips, without, "--boundary")?;
-        for line in program::run(&mut list, b"")?.split(|&byte| byte == b'\n') {
+        let mut list = self.list_of_own(without, "--boundary")?;
+        for line in program::run(&mut list, &lines(tips))?.split(|&byte| byte == b'\n') {
             let (set, hex) = match line {
                 [] => continue,
                 [b'-', hex @ ..] => (&mut own.boundary_ids, hex),
@@ -109,25 +113,20 @@ impl Repository {
     /// # Errors
     /// Fails as [`Repository::own_commits`].
     pub fn own_bytes(&self, tips: &BTreeSet<ObjectId>, without: &[&str]) -> Result<u64, GitError> {
-        let mut list = self.list_of_own(tips, without, "--objects")?;
-        let said = program::run(list.arg("--disk-usage"), b"")?;
+        let mut list = self.list_of_own(without, "--objects")?;
+        let said = program::run(list.arg("--disk-usage"), &lines(tips))?;
         let said = String::from_utf8_lossy(&said);
         said.trim()
             .parse()
             .map_err(GitError::library("read the size of commits"))
     }
 
-    fn list_of_own(
-        &self,
-        tips: &BTreeSet<ObjectId>,
-        without: &[&str],
-        how: &str,
-    ) -> Result<std::process::Command, GitError> {
+    /// Makes the command that reads tips and lists what only they reach.
+    fn list_of_own(&self, without: &[&str], how: &str) -> Result<std::process::Command, GitError> {
         let mut list = program::command(self.common_dir());
         // A replacement would be another commit.
         list.args(["--no-replace-objects", "rev-list", "--ignore-missing", how]);
-        list.args(tips.iter().map(ToString::to_string));
-        list.arg("--not");
+        list.args(["--stdin", "--not"]);
         // An alias of an excluded branch does not count either.
         let aliases = self.aliases_to(without)?;
         list.args(aliases.iter().map(|alias| format!("--exclude={alias}")));
@@ -143,14 +142,16 @@ impl Repository {
 
     /// Writes and syncs the tree that keeps `commit_ids` with `entry`.
     ///
-    /// `entry` is the caller's description.
+    /// `entry` is the caller's description. Of what refs name, `named`, it keeps tags, and the trees
+    /// and blobs that refs or these tags name.
     ///
     /// # Errors
-    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`] if a commit cannot be read;
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`] if an object cannot be read;
     /// [`GitError::Io`] if an object cannot be written.
     pub fn write_recoverable(
         &self,
         commit_ids: &BTreeSet<ObjectId>,
+        named: &BTreeSet<ObjectId>,
         entry: &[u8],
     ) -> Result<ObjectId, GitError> {
         let failed = "name what is kept";
@@ -179,6 +180,23 @@ impl Repository {
                 path: place(COMMITS, *commit_id)?,
                 new: Some((TreeEntryKind::File, self.write_object(Kind::Blob, &bytes)?)),
             });
+        }
+        for id in named {
+            let (tags, target, kind) = self.peel_through(*id)?;
+            for (tag_id, bytes) in tags {
+                changes.push(TreeChange {
+                    path: place(TAGS, tag_id)?,
+                    new: Some((TreeEntryKind::File, self.write_object(Kind::Blob, &bytes)?)),
+                });
+            }
+            match kind {
+                Kind::Tree => drop(trees.insert(target)),
+                Kind::Blob => changes.push(TreeChange {
+                    path: place(BLOBS, target)?,
+                    new: Some((TreeEntryKind::File, target)),
+                }),
+                Kind::Commit | Kind::Tag => {}
+            }
         }
         trees.remove(&self.empty_tree_id());
         for tree_id in trees {
@@ -213,7 +231,7 @@ impl Repository {
     /// # Errors
     /// Fails if the tree cannot be read.
     pub fn recoverable_commits(&self, tree_id: ObjectId) -> Result<BTreeSet<ObjectId>, GitError> {
-        let kept = self.kept_commits(tree_id)?;
+        let kept = self.kept_below(tree_id, COMMITS)?;
         Ok(kept.into_iter().map(|(commit_id, _)| commit_id).collect())
     }
 
@@ -254,41 +272,45 @@ impl Repository {
         Ok(lost.map(|entry| entry.id))
     }
 
-    /// Writes and syncs the commits that the tree keeps.
+    /// Writes and syncs the commits and tags that the tree keeps.
     ///
     /// # Errors
     /// [`GitError::MissingObject`], or [`GitError::CorruptObject`] if the bytes give another id;
     /// [`GitError::Io`] if an object cannot be written.
     pub fn write_commits_again(&self, tree_id: ObjectId) -> Result<(), GitError> {
-        for (commit_id, blob_id) in self.kept_commits(tree_id)? {
-            let written = self.write_object(Kind::Commit, &self.read_blob(blob_id)?)?;
-            if written != commit_id {
-                return Err(GitError::CorruptObject {
-                    id: blob_id,
-                    reason: format!(
-                        "it is kept as the commit {commit_id}, and hashes to {written}"
-                    ),
-                });
+        for (dir, kind) in [(COMMITS, Kind::Commit), (TAGS, Kind::Tag)] {
+            for (id, blob_id) in self.kept_below(tree_id, dir)? {
+                let written = self.write_object(kind, &self.read_blob(blob_id)?)?;
+                if written != id {
+                    return Err(GitError::CorruptObject {
+                        id: blob_id,
+                        reason: format!("it is kept as the {kind} {id}, and hashes to {written}"),
+                    });
+                }
             }
         }
         self.sync_objects()
     }
 
-    /// Lists the kept commits with their blobs.
-    fn kept_commits(&self, tree_id: ObjectId) -> Result<Vec<(ObjectId, ObjectId)>, GitError> {
+    /// Lists the objects that are kept as blobs in `dir`, with these.
+    fn kept_below(
+        &self,
+        tree_id: ObjectId,
+        dir: &str,
+    ) -> Result<Vec<(ObjectId, ObjectId)>, GitError> {
         let top = self.read_tree(tree_id)?;
-        let Some(commits) = top
+        let Some(dir) = top
             .iter()
-            .find(|entry| entry.name.as_bytes() == COMMITS.as_bytes())
+            .find(|entry| entry.name.as_bytes() == dir.as_bytes())
         else {
             return Ok(Vec::new());
         };
         let named = |entry: super::TreeEntry| {
-            let commit_id = ObjectId::from_hex(entry.name.as_bytes())
-                .map_err(GitError::library("read the name of a kept commit"))?;
-            Ok((commit_id, entry.id))
+            let id = ObjectId::from_hex(entry.name.as_bytes())
+                .map_err(GitError::library("read the name of a kept object"))?;
+            Ok((id, entry.id))
         };
-        self.read_tree(commits.id)?.into_iter().map(named).collect()
+        self.read_tree(dir.id)?.into_iter().map(named).collect()
     }
 
     /// Creates `refs/tine/+recover/<label>` at `tree_id`, which must be on disk.
@@ -369,4 +391,10 @@ impl Repository {
             .arg(commit_id.to_string());
         program::run(&mut cat, b"")
     }
+}
+
+/// Returns the ids, each in a line.
+fn lines(ids: &BTreeSet<ObjectId>) -> Vec<u8> {
+    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    lines.into_bytes()
 }

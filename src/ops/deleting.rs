@@ -1,6 +1,6 @@
 //! Deletes forks, and keeps what `tine recover` brings back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::state::{handoffs, place, strays};
 use tine_change::changeset::{self, Blobs};
 use tine_change::commit::refuse_gone_branch;
 use tine_change::fork_point::fork_point;
-use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
+use tine_change::recovery::{self, KeptRef, KeptSnapshot, RecoverEntry, RecoverKind};
 use tine_change::superseded::superseded;
 use tine_change::{ChangeError, branches};
 use tine_fuse::UnmountMode;
-use tine_git::{Head, Identity, ObjectId, Repository};
+use tine_git::{Head, Identity, ObjectId, Repository, Worktree};
 use tine_store::{Fork, ForkName, ForkRecord, SnapshotReason, StoreError, Traces};
 use tine_store::{LeaseKey, own_branch};
 
@@ -360,6 +360,8 @@ struct Kept {
     ///
     /// HEAD once was on them, or git kept them for the fork alone.
     superseded: usize,
+    /// Number of refs in the entry.
+    refs: usize,
     /// True if uncommitted changes are lost because the disk is full. A forced delete must make
     /// room.
     no_room: bool,
@@ -383,6 +385,7 @@ impl Kept {
             recover: self.entry,
             snapshots_only: self.snapshots_only,
             superseded: self.superseded,
+            refs: self.refs,
             branch_deleted: false,
             not_kept: self.no_room,
             lost: self.lost,
@@ -512,6 +515,10 @@ fn keep(
         }
         found => found?,
     };
+    let refs = match &worktree {
+        Some(worktree) => keep_refs(repository, worktree, &mut kept, force)?,
+        None => BTreeMap::new(),
+    };
     let staged = match keep_staged(guard, repository) {
         Err(failure) if failure.code == ErrorCode::NoSpace => {
             log::error!("{name}: what is staged is not kept: {failure}");
@@ -527,11 +534,12 @@ fn keep(
         && !is_only_here
         && snapshots.is_empty()
         && superseded.is_empty()
+        && refs.is_empty()
         && staged.is_none()
     {
         return Ok(kept);
     }
-    let superseded_count = superseded.len();
+    let (superseded_count, refs_count) = (superseded.len(), refs.len());
     let fork_point = fork_point(repository, record, commit_id).unwrap_or_else(|error| {
         log::warn!("{name}: {error}");
         None
@@ -548,6 +556,7 @@ fn keep(
             .chain(staged)
             .chain(snapshots)
             .collect(),
+        refs,
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };
     match recovery::keep(&guard.daemon.store, repository, entry, &[]).map_err(Failure::from) {
@@ -555,9 +564,10 @@ fn keep(
             kept.entry = Some(id);
             kept.snapshots_only = uncommitted_id.is_none() && !is_only_here;
             kept.superseded = superseded_count;
+            kept.refs = refs_count;
         }
         Err(failure) if failure.code == ErrorCode::NoSpace => {
-            if !force || is_only_here || superseded_count > 0 {
+            if !force || is_only_here || superseded_count > 0 || refs_count > 0 {
                 return Err(failure);
             }
             log::error!("{name}: nothing is kept: {failure}");
@@ -569,6 +579,32 @@ fn keep(
         Err(failure) => return Err(failure),
     }
     Ok(kept)
+}
+
+/// Returns the fork's own refs.
+///
+/// With `force`, notes those that cannot be kept as lost.
+fn keep_refs(
+    repository: &Repository,
+    worktree: &Worktree,
+    kept: &mut Kept,
+    force: bool,
+) -> Result<BTreeMap<String, KeptRef>, Failure> {
+    let own = match recovery::own_refs(repository, worktree) {
+        Err(error) if force => {
+            kept.lose("its refs", &error);
+            return Ok(BTreeMap::new());
+        }
+        own => own?,
+    };
+    for name in own.in_fork_alone {
+        let because = "the main repository does not have its object";
+        if !force {
+            return Err(ChangeError::RefInForkAlone(name).into());
+        }
+        kept.lose(format!("the ref {name}"), &because);
+    }
+    Ok(own.refs)
 }
 
 /// Commits the uncommitted changes.

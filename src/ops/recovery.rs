@@ -1,6 +1,7 @@
 //! Lists, brings back and purges what commands dropped.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -277,7 +278,11 @@ fn line(
 /// Returns the command that brings an entry back.
 pub fn recover_command(id: u64, entry: &RecoverEntry) -> String {
     match (entry.kind, &entry.branch) {
-        (RecoverKind::Fork, _) if entry.uncommitted.is_none() && !entry.snapshots.is_empty() => {
+        (RecoverKind::Fork, _)
+            if entry.uncommitted.is_none()
+                && !entry.snapshots.is_empty()
+                && (entry.refs.is_empty() || entry.head.is_none()) =>
+        {
             let newest = entry
                 .snapshots
                 .last()
@@ -385,6 +390,7 @@ fn as_branch(
         fork: None,
         branch: Some(name.clone()),
         commit: Some(head.clone()),
+        refs: 0,
     })
 }
 
@@ -456,12 +462,34 @@ fn as_fork(
         Some(take_up),
     )
     .map_err(|failure| taken(id, failure))?;
+    let refs = if snapshot.is_none() {
+        bring_refs(call.daemon, repository, &made.name, entry).map_err(|failure| {
+            failure.context(format!("{} is back, without its refs", made.name))
+        })?
+    } else {
+        0
+    };
     Ok(WorkRecovered {
         id,
         branch: made.branch.clone(),
         commit: head.map(|id| id.to_string()),
+        refs,
         fork: Some(made),
     })
+}
+
+/// Creates the entry's refs in a fork that was just made.
+fn bring_refs(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    name: &ForkName,
+    entry: &RecoverEntry,
+) -> Result<usize, Failure> {
+    let slot = daemon.slot(name);
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open()?;
+    let count = recovery::bring_refs(repository, &fork.worktree, &entry.refs, "tine recover")?;
+    Ok(count)
 }
 
 fn no_commit(id: u64) -> Failure {

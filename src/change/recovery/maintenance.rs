@@ -123,7 +123,8 @@ pub fn keep_ancestors(repository: &Repository, entries: &[Recoverable]) -> Resul
         commit_ids.extend(more.commit_ids);
         let mut entry = found.entry.clone();
         entry.needed_commits = more.boundary_ids.iter().map(ToString::to_string).collect();
-        let tree_id = repository.write_recoverable(&commit_ids, &encoded(&entry)?)?;
+        let (named, text) = (entry.named()?, encoded(&entry)?);
+        let tree_id = repository.write_recoverable(&commit_ids, &named, &text)?;
         // The entry may have been purged meanwhile.
         repository.replace_recoverable(&found.id.to_string(), found.tree_id, tree_id)?;
     }

@@ -65,12 +65,18 @@ impl Repository {
         self.target_of(&format!("refs/heads/{name}"))
     }
 
-    pub(super) fn target_of(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
+    /// Returns the object that the ref `name` (full) names directly.
+    ///
+    /// `None` if there is no such ref, or a symbolic one.
+    ///
+    /// # Errors
+    /// [`GitError::Library`] if it cannot be read.
+    pub fn target_of(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         self.refuse_pipe_at(name.as_bytes().as_bstr())?;
         let repository = self.local();
         let found = repository
             .try_find_reference(name)
-            .map_err(GitError::library("read the branch"))?;
+            .map_err(GitError::library("read the ref"))?;
         Ok(found.and_then(|found| found.target().try_id().map(ToOwned::to_owned)))
     }
 

@@ -371,6 +371,9 @@ pub struct Deleted {
     /// HEAD left them, or git kept them only for the fork.
     #[serde(default)]
     pub superseded: usize,
+    /// Number of the fork's own refs in that entry.
+    #[serde(default)]
+    pub refs: usize,
     /// True if the branch was deleted, too: it had no commits beyond the base.
     pub branch_deleted: bool,
     /// True if uncommitted changes were lost because the disk was full.

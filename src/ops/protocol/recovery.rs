@@ -104,6 +104,9 @@ pub struct WorkRecovered {
     pub branch: Option<String>,
     /// Commit of HEAD or of the branch, in hex.
     pub commit: Option<String>,
+    /// Number of the fork's own refs that are back.
+    #[serde(default)]
+    pub refs: usize,
 }
 
 /// Answer to the removal of entries.

@@ -1,0 +1,76 @@
+//! Refs that go with a deleted fork, and their return.
+
+use std::collections::BTreeMap;
+
+use super::{KeptRef, parse};
+use crate::ChangeError;
+use tine_git::own::{OwnTipKind, is_in_points, own_tips};
+use tine_git::{Kind, ObjectId, Repository, Worktree};
+
+/// Refs of a fork's own.
+#[derive(Debug, Default)]
+pub struct OwnRefs {
+    /// Refs that can be kept, by full name.
+    pub refs: BTreeMap<String, KeptRef>,
+    /// Full names of those whose objects the main repository does not have.
+    pub in_fork_alone: Vec<String>,
+}
+
+/// Returns the fork's own refs that the main repository lacks or has otherwise.
+///
+/// The stash and refs of operations in progress are left out.
+///
+/// # Errors
+/// [`ChangeError::Git`] if refs cannot be read.
+pub fn own_refs(repository: &Repository, worktree: &Worktree) -> Result<OwnRefs, ChangeError> {
+    let mut own = OwnRefs::default();
+    if !worktree.is_own() {
+        return Ok(own);
+    }
+    for tip in own_tips(repository, worktree.git_dir())? {
+        let is_symbolic = tip.name.ends_with("/HEAD");
+        if tip.kind != OwnTipKind::Ref
+            || is_symbolic
+            || !is_in_points(&tip.name)
+            || repository.target_of(&tip.name)? == Some(tip.id)
+        {
+            continue;
+        }
+        // A tag that is there leads to an object that is there.
+        let Ok((target, kind)) = repository.peel(tip.id) else {
+            own.in_fork_alone.push(tip.name);
+            continue;
+        };
+        let kept = KeptRef {
+            id: tip.id.to_string(),
+            commit: (kind == Kind::Commit).then(|| target.to_string()),
+        };
+        own.refs.insert(tip.name, kept);
+    }
+    Ok(own)
+}
+
+/// Creates the refs in a fork that has none of these names, and returns their number.
+///
+/// Does nothing in a linked worktree.
+///
+/// # Errors
+/// [`ChangeError::Git`] if a ref is invalid, or cannot be written.
+pub fn bring_refs(
+    repository: &Repository,
+    worktree: &Worktree,
+    refs: &BTreeMap<String, KeptRef>,
+    reflog: &str,
+) -> Result<usize, ChangeError> {
+    if !worktree.is_own() || refs.is_empty() {
+        return Ok(0);
+    }
+    let named = refs
+        .iter()
+        .map(|(name, kept)| Ok((name.clone(), parse(&kept.id)?)));
+    let named: BTreeMap<String, ObjectId> = named.collect::<Result<_, ChangeError>>()?;
+    let now = repository.point_now(worktree)?;
+    let (then, count) = now.with_missing(&named);
+    repository.move_to_point(worktree, &now, &then, reflog)?;
+    Ok(count)
+}
