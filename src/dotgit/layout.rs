@@ -17,6 +17,9 @@ pub(crate) const ALIAS: &[u8] = b"objects/.git";
 /// The alias of [`TINE`].
 pub(crate) const ALIAS_OF_TINE: &[u8] = b"objects/.git/tine";
 
+/// Directory of the git directories of worktrees that were made in the fork.
+pub(crate) const WORKTREES: &[u8] = b"worktrees";
+
 pub(crate) const PACKED_REFS: &[u8] = b"packed-refs";
 
 pub(crate) const PACKED_LOCK: &[u8] = b"packed-refs.lock";
@@ -48,6 +51,12 @@ pub(crate) enum Zone {
     Copied,
     /// Nothing can be changed.
     Fixed,
+}
+
+/// Returns whether a path is HEAD, of the fork or of a worktree made in it.
+pub(crate) fn is_head(path: &[u8]) -> bool {
+    let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+    matches!(parts[..], [b"HEAD"] | [WORKTREES, _, b"HEAD"])
 }
 
 /// Returns the zone of a path.

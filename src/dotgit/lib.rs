@@ -172,7 +172,7 @@ impl GitDirectory {
             refusals: None,
             packed: Mutex::default(),
         };
-        directory.adopt_head()?;
+        directory.adopt_heads()?;
         Ok(directory)
     }
 

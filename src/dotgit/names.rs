@@ -320,8 +320,8 @@ impl GitDirectory {
                     state.take_name(new_parent, new_name);
                 }
                 self.show_again(&mut state, &new_path)?;
-                if new_path == b"HEAD" {
-                    self.adopt_head_in(&mut state)?;
+                if layout::is_head(&new_path) {
+                    self.adopt_head(&mut state, &new_path)?;
                 }
                 self.refresh_told(&mut state, new_parent, new_name);
             }

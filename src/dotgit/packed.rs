@@ -239,7 +239,13 @@ impl GitDirectory {
         let gone = main.keys().filter(|name| {
             !written.contains_key(*name) && !state.hidden.contains(*name) && was_seen(name)
         });
-        let gone: Vec<Vec<u8>> = gone.cloned().collect();
+        // A ref of the fork's own that goes does not give way to the main repository's.
+        let is_lent = |name: &&Vec<u8>| loose.contains_key(*name) || main.contains_key(*name);
+        let deleted = own_before
+            .keys()
+            .filter(|name| !written.contains_key(*name))
+            .filter(is_lent);
+        let gone: Vec<Vec<u8>> = gone.chain(deleted).cloned().collect();
         let is_shown_again = |name: &Vec<u8>| written.contains_key(name);
         let hidden_before = state.hidden.clone();
         state.hidden.retain(|name| !is_shown_again(name));

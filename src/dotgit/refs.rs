@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
 
-use crate::layout::{self, TINE};
+use crate::layout::{self, TINE, WORKTREES};
+use crate::listing::path_of;
 use crate::nodes::{self, State};
 use crate::packed::read_if_there;
 use crate::{GitDirectory, is_missing};
@@ -70,15 +71,28 @@ impl GitDirectory {
         Ok(found)
     }
 
-    /// Makes a lent branch that HEAD is on the fork's own.
+    /// Makes lent branches that HEADs are on the fork's own.
     ///
-    /// What moves in the main repository must not move a branch that the fork is on.
-    pub(crate) fn adopt_head(&self) -> io::Result<()> {
-        self.adopt_head_in(&mut self.state.lock())
+    /// What moves in the main repository must not move a branch that the fork, or a worktree made in
+    /// it, is on.
+    pub(crate) fn adopt_heads(&self) -> io::Result<()> {
+        let mut heads = vec![b"HEAD".to_vec()];
+        match beneath::open(&self.own, path_of(WORKTREES), Access::Read) {
+            Err(error) if is_missing(&error) => {}
+            dir => {
+                let names = beneath::list(dir?)?.into_iter();
+                heads.extend(names.map(|(name, _)| [WORKTREES, b"/", &name, b"/HEAD"].concat()));
+            }
+        }
+        let mut state = self.state.lock();
+        heads
+            .iter()
+            .try_for_each(|path| self.adopt_head(&mut state, path))
     }
 
-    pub(crate) fn adopt_head_in(&self, state: &mut State) -> io::Result<()> {
-        let head = read_if_there(&self.own, b"HEAD")?;
+    /// Makes the branch that the HEAD at `path` is on the fork's own.
+    pub(crate) fn adopt_head(&self, state: &mut State, path: &[u8]) -> io::Result<()> {
+        let head = read_if_there(&self.own, path)?;
         let Some(name) = head
             .strip_prefix(b"ref:".as_slice())
             .map(<[u8]>::trim_ascii)
