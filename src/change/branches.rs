@@ -291,7 +291,28 @@ impl<'s> BranchUsage<'s> {
                 holder: self.holder_at(checkout),
             });
         }
-        self.repository.rename_branch(old, new)?;
+        // A fork with a git directory of its own has the branch itself.
+        let followers = self.records.iter();
+        let followers: Vec<&ForkRecord> = followers
+            .filter(|record| record.followed_branch.as_deref() == Some(old))
+            .collect();
+        let mut renamed: Vec<&ForkRecord> = Vec::new();
+        let done = followers
+            .into_iter()
+            .try_for_each(|record| {
+                rename_in_own(self.repository, record, old, new)?;
+                renamed.push(record);
+                Ok(())
+            })
+            .and_then(|()| Ok(self.repository.rename_branch(old, new)?));
+        if let Err(error) = done {
+            for record in renamed {
+                if let Err(error) = rename_in_own(self.repository, record, new, old) {
+                    log::warn!("{}: its branch is called {new}: {error}", record.name);
+                }
+            }
+            return Err(error);
+        }
         for record in &self.records {
             // The branch is renamed. `follow` repairs a record that cannot be written now.
             if let Err(error) = note_renamed(self.store, record, old, new) {
@@ -300,6 +321,17 @@ impl<'s> BranchUsage<'s> {
         }
         Ok(self.forks_on(old))
     }
+}
+
+/// Renames the branch in the git directory of a fork's own.
+fn rename_in_own(
+    repository: &Repository,
+    record: &ForkRecord,
+    old: &str,
+    new: &str,
+) -> Result<(), ChangeError> {
+    let worktree = record.open_worktree(repository)?;
+    Ok(repository.rename_in_own(&worktree, old, new)?)
 }
 
 /// Origins of branches, and distances from there.

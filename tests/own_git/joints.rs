@@ -295,3 +295,150 @@ fn a_branch_that_went_with_its_fork_is_not_said_to_go_on() {
     let back = tine.ok(&["recover", "1", "back", "--snapshot", "alone-1"]);
     assert!(Path::new(back.trim()).join("one").exists(), "{back}");
 }
+
+#[test]
+fn refs_of_a_deleted_fork_come_back_with_it() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.sh_in(
+        &dir,
+        "git commit -q --allow-empty -m one; git tag light; git tag -a -m annotated annotated; git branch feature
+         git tag -a -m of-a-blob blob $(echo blob | git hash-object -w --stdin); git tag tree HEAD^{tree}
+         git switch -q -c side; git commit -q --allow-empty -m side; git tag -a -m alone alone
+         git switch -q tine/demo; git branch -D side -q",
+    );
+    let list = ["for-each-ref", "--format=%(objectname) %(refname)"];
+    let refs = repo.git_in(&dir, &list);
+    let told = tine.ok(&["delete", "demo"]);
+    assert!(told.contains("6 refs kept"), "{told}");
+    repo.sh_in(
+        repo.dir(),
+        "git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
+    let shown = tine.ok(&["recover", "show", "1"]);
+    assert!(shown.contains("refs/tags/annotated"), "{shown}");
+    tine.ok(&["recover", "1"]);
+    assert_eq!(repo.git_in(&dir, &list), refs);
+    assert_whole(&repo, &[&dir]);
+    // Those that the main repository has by now are not kept a second time.
+    for name in ["annotated", "light", "blob", "tree", "alone"] {
+        let id = repo.git_in(&dir, &["rev-parse", &format!("refs/tags/{name}")]);
+        repo.git(&["update-ref", &format!("refs/tags/{name}"), &id]);
+    }
+    let told = tine.ok(&["delete", "demo"]);
+    assert!(told.contains("1 ref kept"), "{told}");
+}
+
+#[test]
+fn a_branch_that_is_renamed_is_renamed_in_its_fork() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.git_in(&dir, &["commit", "-q", "--allow-empty", "-m", "one"]);
+    // One name is a directory of the other.
+    for (from, to) in [("tine/demo", "tine/demo/x"), ("tine/demo/x", "other")] {
+        tine.ok(&["branch", "rename", from, to]);
+        assert_eq!(repo.git_in(&dir, &["branch", "--show-current"]), to);
+        assert_eq!(repo.git_in(&dir, &["branch", "--list", from]), "");
+        repo.git_in(&dir, &["commit", "-q", "--allow-empty", "-m", to]);
+        let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+        await_taken(&repo, to, &head);
+    }
+    assert_eq!(tine.json(&["list"])["forks"][0]["note"], Value::Null);
+    let log = repo.git_in(&dir, &["reflog", "show", "--format=%gs", "other"]);
+    assert!(log.contains("commit: one"), "{log}");
+    // What git in the fork has locked is not renamed on one side only.
+    fs::write(dir.join(".git/refs/heads/other.lock"), "").unwrap();
+    let refused = tine.run(&["branch", "rename", "other", "third"]);
+    assert!(!refused.status.success());
+    fs::remove_file(dir.join(".git/refs/heads/other.lock")).unwrap();
+    assert_eq!(repo.git(&["branch", "--list", "third"]), "");
+    assert_eq!(repo.git_in(&dir, &["branch", "--show-current"]), "other");
+    assert_whole(&repo, &[&dir]);
+}
+
+/// HEAD moves between the take-over and the look at it.
+#[test]
+fn commands_go_on_while_git_commits_in_the_fork() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    std::thread::scope(|scope| {
+        let commits = scope.spawn(|| {
+            for n in 0..60 {
+                let message = format!("commit {n}");
+                repo.git_in(&dir, &["commit", "-q", "--allow-empty", "-m", &message]);
+            }
+        });
+        while !commits.is_finished() {
+            for verb in ["status", "log", "diff"] {
+                tine.ok(&[verb, "demo"]);
+            }
+        }
+    });
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "tine/demo", &head);
+    assert_whole(&repo, &[&dir]);
+}
+
+/// A ref that the fork made its own does not give way to the main repository's when it is deleted.
+#[test]
+fn a_packed_ref_of_the_fork_stays_deleted() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.sh_in(
+        repo.dir(),
+        "git commit -q --allow-empty -m two; git branch topic HEAD~1; git tag light HEAD~1; git branch packed HEAD~1
+         git update-ref refs/remotes/up/x HEAD~1",
+    );
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let names = repo.sh_in(
+        &dir,
+        "git branch -f topic HEAD; git tag -f light HEAD >/dev/null; git update-ref refs/remotes/up/x HEAD
+         git branch -f packed HEAD; git gc -q
+         git branch -q -m topic moved; git tag -d light >/dev/null; git update-ref -d refs/remotes/up/x
+         git branch -q -D packed; git for-each-ref --format='%(refname)'",
+    );
+    let own = [
+        "refs/heads/main",
+        "refs/heads/moved",
+        "refs/heads/tine/demo",
+    ];
+    assert_eq!(names, own.join("\n"));
+    assert_eq!(repo.git_in(&dir, &["branch", "--list", "topic"]), "");
+    assert_whole(&repo, &[&dir]);
+}
+
+/// What moves in the main repository must not move a worktree that was made in the fork.
+#[test]
+fn a_worktree_in_a_fork_keeps_its_branch() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.sh_in(
+        repo.dir(),
+        "git commit -q --allow-empty -m two; git branch topic HEAD~1; git branch other HEAD~1",
+    );
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.sh_in(
+        &dir,
+        "git worktree add -q ../topic topic 2>/dev/null; git worktree add -q ../other other 2>/dev/null",
+    );
+    repo.sh_in(
+        repo.dir(),
+        "git branch -q -f topic main; git branch -q -D other",
+    );
+    for name in ["topic", "other"] {
+        let linked = dir.with_file_name(name);
+        assert_eq!(repo.status(&linked), "");
+        repo.git_in(&linked, &["commit", "-q", "--allow-empty", "-m", "mine"]);
+        assert_eq!(repo.git_in(&linked, &["rev-list", "--count", "HEAD"]), "2");
+        repo.git_in(&dir, &["worktree", "remove", &linked.display().to_string()]);
+    }
+    assert_whole(&repo, &[&dir]);
+}

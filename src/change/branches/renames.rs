@@ -78,7 +78,11 @@ pub(super) fn note_renamed(
     let is_fork = ForkName::parse(old).is_ok_and(|name| store.record(&name).is_ok());
     let rename = |record: &mut ForkRecord| {
         let mut is_renamed = rename_in(&mut record.branch, old, new);
-        for branch in [&mut record.head_branch, &mut record.from_branch] {
+        for branch in [
+            &mut record.head_branch,
+            &mut record.from_branch,
+            &mut record.followed_branch,
+        ] {
             is_renamed |= branch
                 .as_mut()
                 .is_some_and(|branch| rename_in(branch, old, new));

@@ -127,6 +127,19 @@ impl GitPoint {
         back
     }
 
+    /// Returns this point with a renamed branch (short names), which HEAD follows.
+    fn with_renamed_branch(&self, old: &str, new: &str) -> GitPoint {
+        let mut renamed = self.clone();
+        let (old, new) = (format!("refs/heads/{old}"), format!("refs/heads/{new}"));
+        if renamed.state.head == format!("ref: {old}") {
+            renamed.state.head = format!("ref: {new}");
+        }
+        if let Some(value) = renamed.state.refs.remove(&old) {
+            renamed.state.refs.insert(new, value);
+        }
+        renamed
+    }
+
     /// Returns this point with refs that it lacks, by full name, and their number.
     #[must_use]
     pub fn with_missing(&self, refs: &BTreeMap<String, ObjectId>) -> (GitPoint, usize) {
@@ -461,6 +474,40 @@ impl Repository {
         self.move_head_to_point(worktree, store, (from, to), &reflog)
     }
 
+    /// Renames a branch in a fork's own git directory (short names), with its reflog.
+    ///
+    /// Does nothing for a fork without the branch, except that HEAD follows.
+    ///
+    /// # Errors
+    /// As in [`Repository::move_to_point`], and [`GitError::Io`] if the reflog cannot be moved.
+    pub fn rename_in_own(&self, worktree: &Worktree, old: &str, new: &str) -> Result<(), GitError> {
+        let logs = worktree.git_dir().join("logs/refs/heads");
+        // One name may be a directory of the other.
+        let between = worktree.git_dir().join("logs/tine-renamed");
+        let is_logged = match fs::rename(logs.join(old), &between) {
+            Err(error) if is_missing(&error) => false,
+            moved => moved
+                .map(|()| true)
+                .map_err(GitError::io("rename", logs.join(old)))?,
+        };
+        let now = self.point_now(worktree)?;
+        let to = now.with_renamed_branch(old, new);
+        let message = format!("Branch: renamed refs/heads/{old} to refs/heads/{new}");
+        let moved = self.move_to_point(worktree, &now, &to, &message);
+        if is_logged {
+            let to = logs.join(if moved.is_ok() { new } else { old });
+            let added = read_if_there(&to)?.unwrap_or_default();
+            fs::OpenOptions::new()
+                .append(true)
+                .open(&between)
+                .and_then(|mut log| log.write_all(&added))
+                .and_then(|()| to.parent().map_or(Ok(()), fs::create_dir_all))
+                .and_then(|()| fs::rename(&between, &to))
+                .map_err(GitError::io("write", to))?;
+        }
+        moved
+    }
+
     /// Moves HEAD, and writes the line of its reflog.
     fn move_head_to_point(
         &self,
@@ -568,6 +615,11 @@ fn update(name: &str, old: Option<&String>, new: &str, reflog: &str) -> Result<R
 }
 
 /// Replaces a file of the own git directory, durably.
+fn is_missing(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
 fn replace(path: &PathBuf, content: &[u8]) -> Result<(), GitError> {
     let new = path.with_extension("tine-new");
     let written = fs::File::create(&new).and_then(|mut file| {
