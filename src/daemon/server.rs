@@ -122,7 +122,7 @@ fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     drop(loan);
     // This is read at the start, because the file may be replaced later.
     let program = std::env::current_exe().ok();
-    let daemon = Arc::new(Daemon::new(repository, store, program));
+    let daemon = Daemon::new(repository, store, program);
     end_on_signals(&daemon)?;
     Ok((daemon, listener))
 }
@@ -174,7 +174,7 @@ fn run_maintenance(daemon: &Arc<Daemon>, options: &ServerOptions) {
             daemon.maintain(&slot);
         }
         daemon.repository.confirm_pending();
-        if let Err(error) = daemon.repository.restore_held() {
+        if let Err(error) = daemon.repository.restore_held(None) {
             log::warn!("objects that forks made could not be looked at: {error}");
         }
         if expired_at.is_none_or(|at| at.elapsed() >= COLLECT_EVERY) {
@@ -267,7 +267,7 @@ mod tests {
         let place = TestRepository::new();
         let repository = place.open();
         let store = Store::open(&repository).expect("a new store");
-        let daemon = Arc::new(Daemon::new(repository, store, None));
+        let daemon = Daemon::new(repository, store, None);
         let options = ServerOptions {
             maintenance_every: Duration::from_millis(1),
             idle_limit: Duration::from_millis(5),

@@ -11,7 +11,7 @@ mod open;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use gix::ObjectId;
 use parking_lot::{Mutex, RwLock};
@@ -25,6 +25,9 @@ use super::GitError;
 use super::objects::{Protection, TreeCache};
 use super::own::behind_mount;
 use super::own::settings::KnownSettings;
+
+/// Takes over what the fork with this own git directory committed.
+pub type Bringer = Box<dyn Fn(&Path) + Send + Sync>;
 
 /// A git repository, shared by all threads. Cloning is cheap.
 #[derive(Clone)]
@@ -54,6 +57,8 @@ struct Inner {
     trees: Arc<TreeCache>,
     /// Settings as git read them last, shared in the same way.
     settings: Arc<KnownSettings>,
+    /// Brings what a fork committed, shared in the same way.
+    bringer: Arc<OnceLock<Bringer>>,
     /// True if the configuration was read for this request.
     is_fresh: bool,
 }
@@ -161,6 +166,7 @@ impl Repository {
                 trees,
                 settings: earlier
                     .map_or_else(Arc::default, |earlier| earlier.inner.settings.clone()),
+                bringer: earlier.map_or_else(Arc::default, |earlier| earlier.inner.bringer.clone()),
                 is_fresh: earlier.is_some(),
             }),
         })
@@ -188,9 +194,19 @@ impl Repository {
                 fetching: Mutex::new(()),
                 trees: self.inner.trees.clone(),
                 settings: Arc::default(),
+                bringer: self.inner.bringer.clone(),
                 // The configuration in `dir` must never be read.
                 is_fresh: true,
             }),
+        }
+    }
+
+    /// Sets what brings the commit of a fork's HEAD that is not here yet.
+    ///
+    /// Git in a fork may commit between a take-over and a look at HEAD. A second call does nothing.
+    pub fn set_bringer(&self, bringer: Bringer) {
+        if self.inner.bringer.set(bringer).is_err() {
+            log::debug!("the repository has a bringer already");
         }
     }
 

@@ -196,4 +196,43 @@ fn large_files_are_listed_pushed_and_checked_out() {
         "test \"$(git -C ../up.git cat-file -p demo:b.large | head -1)\" = 'version https://git-lfs.github.com/spec/v1'
          grep -rqx larger ../up.git/lfs/objects",
     );
+    // The main repository gets the objects with the commits, and those of the stash.
+    repo.sh_in(
+        &dir,
+        "git switch -q -c side; echo side > side.large; git add side.large; git commit -qm side
+         git switch -q tine/demo; echo stashed > b.large; git stash -q",
+    );
+    let stash = repo.git_in(&dir, &["rev-parse", "stash"]);
+    await_taken(&repo, "refs/tine/demo/git/stash", &stash);
+    repo.sh_in(
+        repo.dir(),
+        "git merge -q tine/demo; test \"$(cat b.large)\" = larger; git lfs fsck >/dev/null
+         git worktree add -q ../linked refs/tine/demo/git/heads/side; test \"$(cat ../linked/side.large)\" = side
+         git worktree remove ../linked",
+    );
+    tine.ok(&["delete", "demo"]);
+    tine.ok(&["recover", "1", "back", "--snapshot", "stash-1"]);
+    let back = dir.with_file_name("back");
+    assert_eq!(
+        std::fs::read_to_string(back.join("b.large")).unwrap(),
+        "stashed\n"
+    );
+}
+
+/// A file that is not what its name says could be taken for another commit's.
+#[test]
+fn a_large_file_with_another_content_stays_in_the_fork() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let name = "ab".to_owned() + &"0".repeat(62);
+    let path = std::path::Path::new(".git/lfs/objects/ab/00").join(name);
+    repo.sh_in(&dir, "mkdir -p .git/lfs/objects/ab/00");
+    std::fs::write(dir.join(&path), "planted").unwrap();
+    repo.git_in(&dir, &["commit", "-q", "--allow-empty", "-m", "one"]);
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "tine/demo", &head);
+    assert!(!repo.dir().join(&path).exists());
+    assert_eq!(std::fs::read(dir.join(&path)).unwrap(), b"planted");
 }

@@ -22,7 +22,7 @@ use gix::ObjectId;
 use super::quarantine::move_into;
 use super::tips::loose_file;
 use crate::refs::sync_if_there;
-use crate::{GitError, Repository};
+use crate::{GitError, Repository, program};
 
 /// Directory below the main repository's git directory.
 const HELD: &str = "objects/tine-held";
@@ -49,7 +49,10 @@ impl HeldSet {
     ///
     /// A file system without hard links holds nothing.
     pub(super) fn hold(&self, file: &Path) {
-        let name = file.file_name().unwrap_or_default();
+        self.hold_as(file, file.file_name().unwrap_or_default());
+    }
+
+    fn hold_as(&self, file: &Path, name: &OsStr) {
         if let Err(error) = fs::hard_link(file, self.dir.join(name)) {
             log::debug!("{} is not held: {error}", file.display());
         }
@@ -57,21 +60,68 @@ impl HeldSet {
 }
 
 impl Repository {
+    /// Holds loose objects here that a fork's `tips` need and the fork lacks.
+    ///
+    /// A running `git gc` may remove them, because no ref names them yet: git in the fork found them
+    /// here and wrote no copies. `known` are tips here. What is packed is not held.
+    pub(super) fn hold_needed(
+        &self,
+        fork: &str,
+        own: &Path,
+        tips: &[ObjectId],
+        known: &[ObjectId],
+    ) -> Result<(), GitError> {
+        let mut list = program::command(self.common_dir());
+        list.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", own.join("objects"));
+        list.args([
+            "--no-replace-objects",
+            "rev-list",
+            "--objects",
+            "--no-object-names",
+        ]);
+        list.args(["--ignore-missing", "--missing=allow-any", "--stdin"]);
+        let tips = tips.iter().map(|id| format!("{id}\n"));
+        let known = known.iter().map(|id| format!("^{id}\n"));
+        let input: String = tips.chain(known).collect();
+        let listed = program::run(&mut list, input.as_bytes())?;
+        let ids = listed
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| ObjectId::from_hex(line).ok());
+        let mut set = None;
+        for id in ids {
+            let path = loose_file(&id);
+            let file = self.common_dir().join(&path);
+            if fs::symlink_metadata(own.join(&path)).is_ok() || fs::symlink_metadata(&file).is_err()
+            {
+                continue;
+            }
+            let set = match &set {
+                Some(set) => set,
+                None => set.insert(HeldSet::create(self, fork)?),
+            };
+            set.hold_as(&file, OsStr::new(&id.to_string()));
+        }
+        Ok(())
+    }
+
     /// Gives objects their names back that a concurrent pruning removed.
     ///
     /// These are objects that were taken over from forks in the last minutes. Also forgets older
-    /// ones. Returns the number of files that came back.
+    /// ones. With `max_age` it looks only at those that were taken over in that time. Returns the
+    /// number of files that came back.
     ///
     /// # Errors
     /// [`GitError::Io`] if a directory cannot be read, or a file cannot be linked.
-    pub fn restore_held(&self) -> Result<usize, GitError> {
+    pub fn restore_held(&self, max_age: Option<Duration>) -> Result<usize, GitError> {
         let top = self.common_dir().join(HELD);
         let sets = match names(&top) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
             sets => sets.map_err(GitError::io("list", &top))?,
         };
         let mut count = 0_usize;
-        for set in &sets {
+        let since = max_age.and_then(|age| SystemTime::now().checked_sub(age));
+        let is_meant = |set: &&PathBuf| since.is_none_or(|since| created_at(set) >= Some(since));
+        for set in sets.iter().filter(is_meant) {
             count = count.saturating_add(self.restore_set(set)?);
             if is_old(set) && !self.is_being_collected() {
                 fs::remove_dir_all(set).map_err(GitError::io("remove", set))?;
@@ -147,6 +197,13 @@ fn place_of(file: &Path) -> Option<PathBuf> {
     }
     let is_of_pack = name.as_bytes().starts_with(b"pack-");
     is_of_pack.then(|| Path::new("pack").join(name))
+}
+
+/// Returns the time of a set's creation, which is in its name.
+fn created_at(set: &Path) -> Option<SystemTime> {
+    let name = set.file_name()?.to_str()?;
+    let nanos = name.split('-').next()?.parse().ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_nanos(nanos))
 }
 
 /// Returns whether a set need not be held any more.

@@ -18,6 +18,7 @@ mod dir;
 mod found;
 mod held;
 mod index;
+mod large_files;
 mod logged;
 mod object;
 mod own_branch;

@@ -10,11 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use gix::ObjectId;
 
 use super::dir::OwnDir;
+use super::large_files::take_large_files;
 use super::logged::unreached;
 use super::own_branch::{BRANCH, OwnBranch};
 use super::quarantine::{Quarantine, Taken};
@@ -29,6 +30,12 @@ use tine_sys::pause;
 ///
 /// Each refused tip costs a few. Those that are left are refused without a check.
 const MAX_CHECKS: usize = 200;
+
+/// Time after which a tip that lacked an object is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Age at which git takes the file of a `git gc` for a killed one's.
+const GC_FILE_AGE: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// Number of attempts to leave the objects to the main repository.
 const REMOVE_ATTEMPTS: usize = 3;
@@ -70,6 +77,21 @@ pub struct RejectedRef {
     pub id: Option<ObjectId>,
     /// Reason, in one line.
     pub reason: String,
+    /// Time of a rejection that another attempt may not repeat: an object was missing.
+    missing_since: Option<Instant>,
+}
+
+/// Returns whether a tip is rejected because an object is missing.
+///
+/// A program in the main repository may have removed it for a moment.
+fn is_for_missing(reason: &str) -> bool {
+    const REASONS: [&str; 4] = [
+        "the object ",
+        "did not receive expected object",
+        "bad object",
+        "missing",
+    ];
+    REASONS.iter().any(|start| reason.starts_with(start))
 }
 
 /// State that spares the next call work. It may be lost.
@@ -181,6 +203,7 @@ pub(super) struct Taking<'a> {
 
 impl Taking<'_> {
     fn run(&mut self) -> Result<(), GitError> {
+        take_large_files(self.main, self.dir, self.remove)?;
         for (name, reason) in std::mem::take(&mut self.tips.invalid) {
             self.reject(name, None, reason);
         }
@@ -219,6 +242,14 @@ impl Taking<'_> {
         let is_new = tips.iter().any(|(_, id)| !self.known.contains(id));
         if is_new && prunes_new_objects(self.main) {
             // It would remove the objects here before refs name them.
+            let ids: Vec<ObjectId> = tips.iter().map(|(_, id)| *id).collect();
+            let known: Vec<ObjectId> = ["base", "head", "git/HEAD"]
+                .iter()
+                .filter_map(|label| self.kept.get(*label).copied().flatten())
+                .collect();
+            if let Err(error) = self.main.hold_needed(self.fork, self.own, &ids, &known) {
+                log::warn!("{}: a git gc may remove what it needs: {error}", self.fork);
+            }
             self.leave_pending();
             return Ok(());
         }
@@ -330,13 +361,24 @@ impl Taking<'_> {
         {
             log::info!("{}: {name} is not taken over: {reason}", self.fork);
         }
-        self.done.rejected.push(RejectedRef { name, id, reason });
+        let missing_since = is_for_missing(&reason).then(Instant::now);
+        self.done.rejected.push(RejectedRef {
+            name,
+            id,
+            reason,
+            missing_since,
+        });
     }
 
     /// Rejects the tip again if it was rejected before.
     fn is_rejected(&mut self, name: &str, id: ObjectId) -> bool {
         let old = self.rejected_before.get(name);
-        let old = old.filter(|old| old.id == Some(id)).cloned();
+        let is_over = |old: &&RejectedRef| {
+            let since = old.missing_since;
+            since.is_some_and(|since| since.elapsed() >= RETRY_INTERVAL)
+        };
+        let old = old.filter(|old| old.id == Some(id) && !is_over(old));
+        let old = old.cloned();
         let is_rejected = old.is_some();
         self.done.rejected.extend(old);
         is_rejected
@@ -592,6 +634,10 @@ impl Taking<'_> {
             }
             self.quarantine.note_taken(&taken)?;
             pause::at("before-leaving");
+            if !taken.packs.is_empty() && self.is_repacked() {
+                // That program has listed the packs. A later call removes them.
+                return Ok(());
+            }
             // One that began before the refs were there may still remove objects here.
             if !is_over(self.main) {
                 break;
@@ -608,6 +654,13 @@ impl Taking<'_> {
         }
         self.done.is_pending = true;
         Ok(())
+    }
+
+    /// Returns whether a `git gc` runs in the fork, as far as its file tells.
+    fn is_repacked(&self) -> bool {
+        let stat = self.dir.stat_file(Path::new("gc.pid"));
+        let settled = SystemTime::now().checked_sub(GC_FILE_AGE);
+        stat.is_some_and(|stat| settled.is_some_and(|settled| stat.mtime > settled.into()))
     }
 
     /// Brings everything that the own git directory has once more.

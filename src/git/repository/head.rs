@@ -68,7 +68,15 @@ impl Repository {
     /// branch cannot be read.
     pub fn head_of(&self, git_dir: &Path) -> Result<Head, GitError> {
         refuse_packed_pipe(git_dir)?;
-        head_in(&self.refs_of(git_dir))
+        let head = head_in(&self.refs_of(git_dir))?;
+        if let Some(id) = head.commit_id()
+            && self.is_own_git_dir(git_dir)
+            && let Some(bring) = self.inner.bringer.get()
+            && !self.has_object(id)
+        {
+            bring(git_dir);
+        }
+        Ok(head)
     }
 
     /// Reads the commit of HEAD in the submodule repository at `git_dir`.

@@ -191,8 +191,8 @@ impl Daemon {
     /// Makes the state of a daemon that has no fork open.
     ///
     /// `program` is the path of tine, if it is known.
-    pub fn new(repository: Repository, store: Store, program: Option<PathBuf>) -> Daemon {
-        Daemon {
+    pub fn new(repository: Repository, store: Store, program: Option<PathBuf>) -> Arc<Daemon> {
+        let daemon = Arc::new(Daemon {
             repository,
             store,
             program,
@@ -208,7 +208,14 @@ impl Daemon {
             buffers: Buffers::default(),
             overlays: Overlays::default(),
             take_over: TakeOver::default(),
-        }
+        });
+        let bringing = Arc::downgrade(&daemon);
+        daemon.repository.set_bringer(Box::new(move |git_dir| {
+            if let Some(daemon) = bringing.upgrade() {
+                taking::bring_git_dir(&daemon, git_dir);
+            }
+        }));
+        daemon
     }
 
     /// Returns the repository with git's configuration as it is now.
@@ -548,7 +555,7 @@ mod tests {
         let place = tine_git::testing::TestRepository::new();
         let repository = place.open();
         let store = Store::open(&repository).expect("a new store");
-        let daemon = Arc::new(Daemon::new(repository, store, None));
+        let daemon = Daemon::new(repository, store, None);
         let slot = daemon.slot(&ForkName::parse("demo").expect("a good name"));
         let refused = daemon.stop_with(|| {
             assert!(

@@ -5,6 +5,7 @@
 //! not, so it sees every commit of the fork. The same threads protect what is staged, a moment after
 //! the index changed.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -27,6 +28,12 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Pause after the index changed, for which further changes wait.
 const INDEX_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pause between looks whether a program prunes what was just taken over.
+const HELD_PAUSE: Duration = Duration::from_millis(300);
+
+/// Age of what was taken over from which the maintenance looks after it.
+const HELD_AGE: Duration = Duration::from_secs(10);
 
 /// Maximum number of threads, each with one fork.
 const MAX_THREADS: usize = 4;
@@ -62,6 +69,8 @@ enum Due {
     Resync,
     TakeOver,
     ProtectIndex,
+    /// A program may have pruned what was just taken over.
+    RestoreHeld,
 }
 
 /// State of taking over one fork.
@@ -73,10 +82,28 @@ pub(super) struct TakeOverState {
     busy: Mutex<()>,
     /// Outcome of the last time. Held for moments.
     last: Mutex<TakeOverOutcome>,
+    /// Time of the last take-over that changed something. Held for moments.
+    taken_at: Mutex<Option<Instant>>,
     /// Index whose blobs were brought last. Held for moments.
     index: Mutex<Option<IndexStamp>>,
     /// Index whose blobs were protected last. Held for moments.
     protected: Mutex<Option<IndexStamp>>,
+}
+
+thread_local! {
+    /// True while this thread holds a fork's [`Busy`].
+    static IS_BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Right to take over a fork.
+struct Busy<'a> {
+    _held: MutexGuard<'a, ()>,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        IS_BUSY.set(false);
+    }
 }
 
 /// Outcome of a take-over.
@@ -161,12 +188,22 @@ fn run(daemon: &Arc<Daemon>) {
         provide(daemon, &mut state);
         drop(state);
         let slot = daemon.slot(&name);
+        let mut next_look = None;
         match work {
             Due::Resync => slot.resync_git_dir(),
             Due::TakeOver => {
                 if let Err(failure) = take_over(daemon, &slot) {
                     log::warn!("{name}: its commits are not taken over: {failure}");
                 }
+                next_look = Some(Instant::now() + HELD_PAUSE);
+            }
+            Due::RestoreHeld => {
+                if let Err(error) = daemon.repository.restore_held(Some(HELD_AGE)) {
+                    log::warn!("objects that forks made could not be looked at: {error}");
+                }
+                let taken_at = *slot.take_over.taken_at.lock();
+                let is_recent = taken_at.is_some_and(|at| at.elapsed() < HELD_AGE);
+                next_look = is_recent.then(|| Instant::now() + HELD_PAUSE);
             }
             Due::ProtectIndex => {
                 if let Err(failure) = protect_staged(daemon, &slot) {
@@ -176,6 +213,10 @@ fn run(daemon: &Arc<Daemon>) {
         }
         state = daemon.take_over.state.lock();
         state.busy.remove(&name);
+        if let Some(next_look) = next_look {
+            let looking = (name, Due::RestoreHeld);
+            state.due.entry(looking).or_insert(next_look);
+        }
         // Others may have left it work that is due.
         daemon.take_over.changed.notify_all();
     }
@@ -217,7 +258,7 @@ fn next(daemon: &Daemon, state: &mut MutexGuard<'_, Pending>) -> Option<(ForkNam
 /// If the record, the fork's refs or the main repository's cannot be read or written.
 pub fn take_over_if_pending(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     // Waits for a take-over that another thread has begun.
-    let _busy = slot.take_over.busy.lock();
+    let _busy = slot.take_over.hold();
     let is_known = slot.take_over.last.lock().is_known;
     if is_known && !slot.take_over.is_pending.load(Ordering::Acquire) {
         return Ok(());
@@ -241,6 +282,20 @@ pub fn bring_fork(daemon: &Daemon, fork: &ForkName) {
     });
     if let Some(slot) = slot {
         bring(daemon, &slot);
+    }
+}
+
+/// Brings what is committed in the fork with this own git directory.
+///
+/// Git may have committed there after an operation began. Does nothing during a take-over.
+pub fn bring_git_dir(daemon: &Daemon, git_dir: &Path) {
+    let name = git_dir.parent().and_then(|dir| dir.file_name()?.to_str());
+    let name = name.and_then(|name| ForkName::parse(name).ok());
+    if let Some(slot) = name.and_then(|name| daemon.known_slot(&name))
+        && !IS_BUSY.get()
+        && let Err(failure) = take_over_if_moved(daemon, &slot)
+    {
+        log::warn!("{}: its commits are not taken over: {failure}", slot.name);
     }
 }
 
@@ -272,7 +327,7 @@ pub fn bring_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     if !daemon.repository.has_own_loose_objects(&git_dir)? {
         return Ok(());
     }
-    let _busy = slot.take_over.busy.lock();
+    let _busy = slot.take_over.hold();
     let stamp = IndexStamp::of(&git_dir.join("index"));
     if *slot.take_over.index.lock() == stamp {
         return Ok(());
@@ -293,7 +348,7 @@ fn protect_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     if !slot.take_over.is_own() {
         return Ok(());
     }
-    let _busy = slot.take_over.busy.lock();
+    let _busy = slot.take_over.hold();
     let git_dir = daemon.store.own_git_dir(&slot.name);
     let stamp = IndexStamp::of(&git_dir.join("index"));
     if *slot.take_over.index.lock() == stamp || *slot.take_over.protected.lock() == stamp {
@@ -311,7 +366,7 @@ fn protect_staged(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
 /// # Errors
 /// Fails as [`take_over_if_pending`].
 pub fn take_over_if_moved(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
-    let _busy = slot.take_over.busy.lock();
+    let _busy = slot.take_over.hold();
     let seen = slot.take_over.last.lock().seen.clone();
     let is_same = seen.is_some() && RefsStamp::of(&daemon.store.own_git_dir(&slot.name)) == seen;
     if is_same && !slot.take_over.is_pending.load(Ordering::Acquire) {
@@ -325,11 +380,11 @@ pub fn take_over_if_moved(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
 /// # Errors
 /// Fails as [`take_over_if_pending`].
 pub fn take_over(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
-    let _busy = slot.take_over.busy.lock();
+    let _busy = slot.take_over.hold();
     take_over_now(daemon, slot)
 }
 
-/// Takes over what the fork has. The caller holds the slot's `busy`.
+/// Takes over what the fork has. The caller has its [`Busy`].
 fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     slot.take_over.is_pending.store(false, Ordering::Release);
     let record = match daemon.store.record(&slot.name) {
@@ -372,6 +427,9 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
         slot.take_over.is_pending.store(true, Ordering::Release);
         slot.take_over.last.lock().failure = Some(error.to_string());
     })?;
+    if !taken.changed.is_empty() {
+        *slot.take_over.taken_at.lock() = Some(Instant::now());
+    }
     if taken.is_pending {
         // The next operation tries again.
         slot.take_over.is_pending.store(true, Ordering::Release);
@@ -387,6 +445,13 @@ fn take_over_now(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
 }
 
 impl TakeOverState {
+    /// Waits for the right to take over the fork.
+    fn hold(&self) -> Busy<'_> {
+        let held = self.busy.lock();
+        IS_BUSY.set(true);
+        Busy { _held: held }
+    }
+
     /// Returns whether the fork is known as a repository of its own.
     pub(super) fn is_own(&self) -> bool {
         self.last.lock().is_own

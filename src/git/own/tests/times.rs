@@ -7,12 +7,11 @@ use std::time::Instant;
 fn times_of_taking_over() {
     let main = main_repository();
     let tip = main.id_of("HEAD");
-    let mut lines = String::new();
-    for n in 0..101_000 {
-        lines.push_str(&format!("create refs/remotes/origin/branch-{n} {tip}\n"));
+    let mut lines = "# pack-refs with: peeled fully-peeled sorted \n".to_owned();
+    for n in 100_000..201_000 {
+        lines.push_str(&format!("{tip} refs/remotes/origin/branch-{n}\n"));
     }
-    main.git_with_input(&["update-ref", "--stdin"], lines.as_bytes());
-    main.git(&["pack-refs", "--all"]);
+    fs::write(main.dir().join(".git/packed-refs"), lines).unwrap();
     let fork = Fork::new(&main, "f");
     let repository = main.open();
     fork.try_take(&repository).unwrap();
