@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::ChangeError;
 use super::recovery::{KeptSnapshot, parse};
-use tine_git::own::{OwnTipKind, own_tips};
+use tine_git::own::{OwnTipKind, former_tips, own_tips};
 use tine_git::refs::is_for_layers;
 use tine_git::worktree::OwnObject;
 use tine_git::{ObjectId, Repository, Worktree};
@@ -28,7 +28,7 @@ pub fn superseded(
     snapshots: &[KeptSnapshot],
 ) -> Result<Vec<KeptSnapshot>, ChangeError> {
     let mut candidates = worktree
-        .map(|worktree| candidates_of(repository, worktree))
+        .map(|worktree| candidates_of(repository, name, worktree))
         .transpose()?
         .unwrap_or_default();
     let kept = repository.kept(name.as_str())?.into_iter();
@@ -103,25 +103,29 @@ impl Candidate {
 }
 
 /// Lists the commits that git keeps for the worktree alone.
+///
+/// They include those that the fork had when it was a repository of its own before.
 fn candidates_of(
     repository: &Repository,
+    fork: &ForkName,
     worktree: &Worktree,
 ) -> Result<Vec<Candidate>, ChangeError> {
-    if !worktree.is_own() {
+    let mut candidates = Vec::new();
+    let tips = if worktree.is_own() {
+        own_tips(repository, worktree.git_dir())?
+    } else {
         let own = worktree.own_objects().into_iter();
-        return Ok(own
-            .map(|(kind, id)| Candidate {
-                is_stash: kind == OwnObject::Autostash,
-                stem: match kind {
-                    OwnObject::Autostash => "autostash".to_owned(),
-                    OwnObject::Ref => "superseded".to_owned(),
-                },
-                ..Candidate::superseded(id)
-            })
-            .collect());
-    }
-    let tips = own_tips(repository, worktree.git_dir())?.into_iter();
-    let candidates = tips.map(|tip| match tip.kind {
+        candidates.extend(own.map(|(kind, id)| Candidate {
+            is_stash: kind == OwnObject::Autostash,
+            stem: match kind {
+                OwnObject::Autostash => "autostash".to_owned(),
+                OwnObject::Ref => "superseded".to_owned(),
+            },
+            ..Candidate::superseded(id)
+        }));
+        former_tips(repository, fork.as_str())?
+    };
+    candidates.extend(tips.into_iter().map(|tip| match tip.kind {
         OwnTipKind::Stash { message } => Candidate {
             stem: "stash".to_owned(),
             id: tip.id,
@@ -142,8 +146,7 @@ fn candidates_of(
             }
         }
         _ => Candidate::superseded(tip.id),
-    });
-    let mut candidates: Vec<Candidate> = candidates.collect();
+    }));
     // A stash is known by its entry, which tells its message.
     candidates.sort_by_key(|found| (!found.is_stash, !found.is_named));
     Ok(candidates)

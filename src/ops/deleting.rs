@@ -516,7 +516,7 @@ fn keep(
         found => found?,
     };
     let refs = match &worktree {
-        Some(worktree) => keep_refs(repository, worktree, &mut kept, force)?,
+        Some(worktree) => keep_refs(repository, (name, worktree), &mut kept, force)?,
         None => BTreeMap::new(),
     };
     let staged = match keep_staged(guard, repository) {
@@ -586,11 +586,11 @@ fn keep(
 /// With `force`, notes those that cannot be kept as lost.
 fn keep_refs(
     repository: &Repository,
-    worktree: &Worktree,
+    (name, worktree): (&ForkName, &Worktree),
     kept: &mut Kept,
     force: bool,
 ) -> Result<BTreeMap<String, KeptRef>, Failure> {
-    let own = match recovery::own_refs(repository, worktree) {
+    let own = match recovery::own_refs(repository, name, worktree) {
         Err(error) if force => {
             kept.lose("its refs", &error);
             return Ok(BTreeMap::new());

@@ -100,6 +100,42 @@ fn branches_and_the_stash_come_back_with_the_second_conversion() {
     assert_whole(&repo, &[&dir]);
 }
 
+/// A linked worktree has no stash and no branches of its own, but the fork had.
+#[test]
+fn what_a_fork_had_before_its_conversion_is_kept_when_it_is_deleted() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let ids = repo.sh_in(
+        &dir,
+        "for n in 1 2 3; do echo $n > s$n; git stash push -qu -m s$n; done
+         git switch -qc topic; echo t > t; git add t; git commit -qm topic; git tag -am note v1
+         git switch -q -; git commit -q --allow-empty -m dropped; git reset -q --hard HEAD~
+         git rev-parse stash@{0} stash@{1} stash@{2} topic v1 HEAD@{1}",
+    );
+    tine.ok(&["convert", "demo", "--git", "linked"]);
+    let deleted = tine.ok(&["delete", "demo"]);
+    assert!(deleted.contains("tine recover"), "{deleted}");
+    repo.sh_in(
+        repo.dir(),
+        "git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
+    tine.ok(&["recover", "1"]);
+    let ids: Vec<&str> = ids.lines().collect();
+    assert_eq!(
+        repo.git_in(&dir, &["rev-parse", "topic", "v1"]),
+        ids[3..5].join("\n")
+    );
+    let entry = tine.json(&["recover", "show", "1"]);
+    let shown = entry.to_string();
+    for id in &ids {
+        repo.git(&["cat-file", "-e", id]);
+        assert!(shown.contains(id), "{id} is not in {shown}");
+    }
+    assert_whole(&repo, &[&dir]);
+}
+
 /// The main repository takes no commit that `git fsck --strict` complains about.
 #[test]
 fn a_head_that_is_in_the_fork_alone_is_not_lost() {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{KeptRef, parse};
 use crate::ChangeError;
-use tine_git::own::{OwnTipKind, is_in_points, own_tips};
+use tine_git::own::{OwnTipKind, former_tips, is_in_points, own_tips};
 use tine_git::{Kind, ObjectId, Repository, Worktree};
+use tine_store::ForkName;
 
 /// Refs of a fork's own.
 #[derive(Debug, Default)]
@@ -18,16 +19,23 @@ pub struct OwnRefs {
 
 /// Returns the fork's own refs that the main repository lacks or has otherwise.
 ///
-/// The stash and refs of operations in progress are left out.
+/// Those of a linked worktree are from when it was a repository of its own. The stash and refs of
+/// operations in progress are left out.
 ///
 /// # Errors
 /// [`ChangeError::Git`] if refs cannot be read.
-pub fn own_refs(repository: &Repository, worktree: &Worktree) -> Result<OwnRefs, ChangeError> {
+pub fn own_refs(
+    repository: &Repository,
+    fork: &ForkName,
+    worktree: &Worktree,
+) -> Result<OwnRefs, ChangeError> {
     let mut own = OwnRefs::default();
-    if !worktree.is_own() {
-        return Ok(own);
-    }
-    for tip in own_tips(repository, worktree.git_dir())? {
+    let tips = if worktree.is_own() {
+        own_tips(repository, worktree.git_dir())?
+    } else {
+        former_tips(repository, fork.as_str())?
+    };
+    for tip in tips {
         let is_symbolic = tip.name.ends_with("/HEAD");
         if tip.kind != OwnTipKind::Ref
             || is_symbolic

@@ -98,4 +98,4 @@ pub use self::found::forks_with_kept_head;
 pub use self::own_branch::{OthersMove, OwnBranch};
 pub use self::point::{GitPoint, is_in_points};
 pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
-pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, own_tips};
+pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, former_tips, own_tips};

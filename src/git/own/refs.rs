@@ -6,13 +6,11 @@ use gix::ObjectId;
 use gix::refs::FullName;
 use gix::refs::transaction::{PreviousValue, RefEdit};
 
+use super::tips::ref_of_label;
 use crate::{GitError, Repository};
 
 /// Prefix of the labels that keep a fork's own refs.
 const OF_REFS: &str = "git/";
-
-/// Names below [`OF_REFS`] that are no refs below `refs/`.
-const NO_REFS: [&str; 3] = ["HEAD", "logs", "pseudo/"];
 
 impl Repository {
     /// Returns whether `git_dir` is a fork's own git directory.
@@ -55,8 +53,7 @@ impl Repository {
         let kept = self.kept(fork)?.into_iter();
         let refs = kept.filter_map(|(label, id)| {
             let name = label.strip_prefix(OF_REFS)?;
-            let is_ref = !NO_REFS.iter().any(|other| name.starts_with(other));
-            is_ref.then(|| (format!("refs/{name}"), id))
+            Some((ref_of_label(name)?, id))
         });
         Ok(refs.collect())
     }

@@ -323,6 +323,17 @@ pub(super) fn kept_label(name: &str) -> String {
     }
 }
 
+/// Returns the ref that a label below `git/` keeps.
+///
+/// `None` for labels of other things. It is the reverse of [`kept_label`].
+pub(super) fn ref_of_label(label: &str) -> Option<String> {
+    if label.starts_with("refs/") {
+        return Some(label.to_owned());
+    }
+    let first = label.split('/').next().unwrap_or(label);
+    (!RESERVED.contains(&first)).then(|| format!("refs/{label}"))
+}
+
 /// Follows symbolic refs, also to refs of the main repository.
 fn resolve(main: &Repository, values: &BTreeMap<String, Value>, name: &str) -> Option<ObjectId> {
     let mut name = name;
@@ -530,6 +541,52 @@ pub fn own_tips(main: &Repository, own: &Path) -> Result<Vec<OwnTip>, GitError> 
                 id,
                 kind: OwnTipKind::Logged { message },
             }));
+        }
+    }
+    Ok(found)
+}
+
+/// Lists what a fork named when it was last a repository of its own.
+///
+/// For a linked worktree, which has no git directory of its own. The refs below
+/// `refs/tine/<fork>/git/` tell it. Of the stash, they tell the newest entry only; the others are
+/// listed as logged.
+///
+/// # Errors
+/// [`GitError::Library`] if the refs cannot be listed.
+pub fn former_tips(main: &Repository, fork: &str) -> Result<Vec<OwnTip>, GitError> {
+    let mut found = Vec::new();
+    for (label, id) in main.kept(fork)? {
+        let Some(name) = label.strip_prefix("git/") else {
+            continue;
+        };
+        let logged = |id| OwnTip {
+            name: "logs".to_owned(),
+            id,
+            kind: OwnTipKind::Logged {
+                message: String::new(),
+            },
+        };
+        if let Some(name) = ref_of_label(name) {
+            let kind = if name == "refs/stash" {
+                let info = main.commit_info(id);
+                let message = info.map(|info| info.summary).unwrap_or_default();
+                OwnTipKind::Stash { message }
+            } else {
+                OwnTipKind::Ref
+            };
+            found.push(OwnTip { name, id, kind });
+        } else if name == "logs" {
+            found.extend(main.kept_by_keeper(Some(id)).into_iter().map(logged));
+        } else if name.starts_with("logged/") {
+            found.push(logged(id));
+        } else {
+            let kind = match name {
+                "HEAD" => OwnTipKind::Head,
+                _ => OwnTipKind::Pseudo,
+            };
+            let name = name.strip_prefix("pseudo/").unwrap_or(name).to_owned();
+            found.push(OwnTip { name, id, kind });
         }
     }
     Ok(found)
