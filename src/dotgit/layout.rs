@@ -153,8 +153,17 @@ pub(crate) fn change_at(path: &[u8]) -> Option<GitChange> {
         return None;
     }
     // Where history ends decides what refs need.
-    let is_ref = matches!(path, b"HEAD" | b"shallow") || path == PACKED_REFS || is_ref(path);
-    is_ref.then_some(GitChange::Refs)
+    let is_ref =
+        |path: &[u8]| matches!(path, b"HEAD" | b"shallow") || path == PACKED_REFS || is_ref(path);
+    let is_change = is_ref(path) || in_worktree(path).is_some_and(is_ref);
+    is_change.then_some(GitChange::Refs)
+}
+
+/// Returns a path relative to the git directory of a worktree that git made in the fork.
+fn in_worktree(path: &[u8]) -> Option<&[u8]> {
+    let path = path.strip_prefix(b"worktrees/")?;
+    let slash = path.iter().position(|&byte| byte == b'/')?;
+    path.get(slash.checked_add(1)?..)
 }
 
 /// Returns whether `path` is `dir` or below it.

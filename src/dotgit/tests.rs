@@ -481,6 +481,14 @@ fn the_observer_hears_of_refs_and_the_index_and_of_no_lock() {
     assert_eq!(heard.load(Ordering::Relaxed), 2);
     pair.write("", "COMMIT_EDITMSG", "x");
     assert_eq!(heard.load(Ordering::Relaxed), 2);
+    let top = pair.shown.root();
+    pair.shown.mkdir(ME, top, b"worktrees", 0o755).unwrap();
+    let worktrees = pair.dir("worktrees");
+    pair.shown.mkdir(ME, worktrees, b"one", 0o755).unwrap();
+    pair.write("worktrees/one", "index", "x");
+    assert_eq!(heard.load(Ordering::Relaxed), 2);
+    pair.write("worktrees/one", "HEAD", "1\n");
+    assert_eq!(heard.load(Ordering::Relaxed), 3);
 }
 
 #[test]

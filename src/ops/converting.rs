@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::deleting::refuse_worktrees;
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::state::taking;
@@ -85,9 +86,20 @@ impl Operation for Convert {
             )
             .hint("push what was committed in them, and make a new fork"));
         }
+        refuse_worktrees(&name, &fork, &record.mount_dir)?;
         refuse_rejected(&slot, &name)?;
         let mounted = guard.mounted_as();
         guard.unmount(UnmountMode::Clean)?;
+        // git may have gone on until the unmount.
+        let taken =
+            taking::take_over_all(daemon, &slot).and_then(|()| refuse_rejected(&slot, &name));
+        if let Err(failure) = taken {
+            drop(fork);
+            if let Some((dir, settings)) = mounted {
+                guard.mount_or_note(dir, settings);
+            }
+            return Err(failure);
+        }
         let done = daemon.store.convert_fork(&name, &fork, kind);
         drop(fork);
         taking::forget(&slot);

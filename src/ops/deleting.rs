@@ -1,11 +1,15 @@
 //! Deletes forks, and keeps what `tine recover` brings back.
 
+mod refusals;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::refusals::refuse_worktrees;
+use self::refusals::{refuse_snapshots, refuse_submodules};
 use super::buffers;
 use super::forks::tip_of;
 use super::work::base_commit;
@@ -15,7 +19,7 @@ use crate::operation::{Call, Operation};
 use crate::policy;
 use crate::protocol::Deleted;
 use crate::state::slots::{Daemon, ForkGuard, Slot};
-use crate::state::{handoffs, place, strays};
+use crate::state::{handoffs, place, strays, taking};
 use tine_change::changeset::{self, Blobs};
 use tine_change::commit::refuse_gone_branch;
 use tine_change::fork_point::fork_point;
@@ -24,15 +28,15 @@ use tine_change::superseded::superseded;
 use tine_change::{ChangeError, branches};
 use tine_fuse::UnmountMode;
 use tine_git::{Head, Identity, ObjectId, Repository, Worktree};
-use tine_store::{Fork, ForkName, ForkRecord, SnapshotReason, StoreError, Traces};
+use tine_store::{ForkName, ForkRecord, SnapshotReason, StoreError, Traces};
 use tine_store::{LeaseKey, own_branch};
 
 /// Remove a fork
 ///
 /// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed
 /// with --force only; `tine recover` brings them back, and its snapshots. So is one in which
-/// submodules were cloned (`git submodule update --init`): their repositories go with it. What
-/// programs put into its mount place while it was not mounted stays there, and is named. Files that
+/// submodules were cloned (`git submodule update --init`): their repositories go with it. So is one
+/// with worktrees (`git worktree add`), whose files stay without a repository. What programs put into its mount place while it was not mounted stays there, and is named. Files that
 /// git ignores go without --force and do not come back, as with `git worktree remove`. Where
 /// something cannot be kept by itself, as in a damaged layer, the fork is set aside as it is, and
 /// `tine check --put-back` brings it back.
@@ -109,6 +113,7 @@ pub(crate) fn delete(
         refuse_texts_in_buffers(&guard)?;
         refuse_under_way(&guard, &repository)?;
         refuse_uncommitted(&guard, &repository)?;
+        refuse_worktrees(name, &*guard.open()?, &record.mount_dir)?;
     }
     let _lease = locks::lease(daemon, &command, || {
         Ok(vec![LeaseKey::Branch(record.branch.clone())])
@@ -301,45 +306,6 @@ fn refuse_uncommitted(guard: &ForkGuard<'_>, repository: &Repository) -> Result<
     )))
 }
 
-/// Refuses if the fork has repositories of submodules.
-///
-/// `git worktree remove` does so, too. Commits in a submodule are nowhere else until they are
-/// pushed.
-fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Failure> {
-    if !fork.worktree.has_submodules() {
-        return Ok(());
-    }
-    Err(Failure::new(
-        ErrorCode::UncommittedChanges,
-        format!("{name} has repositories of submodules, which would go with it"),
-    )
-    .hint("push what was committed in them; `--force` deletes them"))
-}
-
-/// Refuses if a snapshot that a command asked for would be lost.
-fn refuse_snapshots(guard: &ForkGuard<'_>) -> Result<(), Failure> {
-    let name = guard.name();
-    let snapshots = guard.daemon.store.snapshots(name)?;
-    let asked: Vec<&str> = snapshots
-        .iter()
-        .filter(|snapshot| !snapshot.reason.is_automatic())
-        .map(|snapshot| snapshot.name.as_str())
-        .collect();
-    match asked.first() {
-        None => Ok(()),
-        Some(first) => Err(Failure::new(
-            ErrorCode::UncommittedChanges,
-            format!(
-                "{name} has snapshots, which would go with it: {}",
-                asked.join(", ")
-            ),
-        )
-        .hint(format!(
-            "`tine new OTHER --from-fork {name}@{first}` keeps one as a fork; after `--force` `tine recover` brings them back"
-        ))),
-    }
-}
-
 /// Largest size in bytes of uncommitted changes kept on a full disk.
 ///
 /// Larger ones are not tried, because the parts written before the disk is full again would stay.
@@ -439,12 +405,19 @@ fn keep(
     identity: Option<Identity>,
 ) -> Result<Kept, Failure> {
     let name = guard.name();
+    let mut kept = Kept::default();
+    // git may have gone on until the unmount.
+    if let Err(failure) = taking::take_over_all(guard.daemon, &guard.daemon.slot(name)) {
+        if !force {
+            return Err(failure);
+        }
+        kept.lose("its newest commits", &failure);
+    }
     let uncommitted = if force {
         keep_uncommitted(guard, repository, identity)?
     } else {
         Uncommitted::Nothing
     };
-    let mut kept = Kept::default();
     let mut uncommitted_id = None;
     match uncommitted {
         Uncommitted::Kept(commit_id) => uncommitted_id = Some(commit_id),

@@ -136,6 +136,47 @@ fn what_a_fork_had_before_its_conversion_is_kept_when_it_is_deleted() {
     assert_whole(&repo, &[&dir]);
 }
 
+/// git in a worktree of the fork moves a HEAD that is not the fork's.
+#[test]
+fn what_a_worktree_of_a_fork_commits_is_taken_over_and_kept() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    let beside = repo.root().join("beside");
+    let beside_word = beside.to_str().unwrap();
+    repo.git_in(&dir, &["worktree", "add", "-q", "-d", beside_word]);
+    repo.sh_in(&beside, "echo b > b; git add b; git commit -qm beside");
+    let commit = repo.git_in(&beside, &["rev-parse", "HEAD"]);
+    await_taken(
+        &repo,
+        "refs/tine/demo/git/pseudo/worktrees/beside/HEAD",
+        &commit,
+    );
+    for verb in [
+        &["delete", "demo"][..],
+        &["convert", "demo", "--git", "linked"],
+    ] {
+        let refused = tine.fails(3, verb);
+        assert!(refused.contains(beside_word), "{refused}");
+        assert!(refused.contains("worktree remove"), "{refused}");
+    }
+    tine.ok(&["delete", "demo", "--force"]);
+    repo.sh_in(
+        repo.dir(),
+        "git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
+    tine.ok(&["recover", "1", "again", "--snapshot", "superseded-1"]);
+    repo.git(&["cat-file", "-e", &commit]);
+    // One that is gone holds nothing up.
+    let dir = new_own(&tine, "other");
+    repo.git_in(&dir, &["worktree", "add", "-q", "-d", "within"]);
+    let refused = tine.fails(3, &["delete", "other"]);
+    assert!(refused.contains("within"), "{refused}");
+    repo.git_in(&dir, &["worktree", "remove", "within"]);
+    tine.ok(&["delete", "other"]);
+}
+
 /// The main repository takes no commit that `git fsck --strict` complains about.
 #[test]
 fn a_head_that_is_in_the_fork_alone_is_not_lost() {

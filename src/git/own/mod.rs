@@ -34,6 +34,7 @@ mod tests;
 mod tips;
 mod transfer;
 mod walk;
+mod worktrees;
 
 use std::path::{Path, PathBuf};
 
@@ -99,3 +100,4 @@ pub use self::own_branch::{OthersMove, OwnBranch};
 pub use self::point::{GitPoint, is_in_points};
 pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
 pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, former_tips, own_tips};
+pub use self::worktrees::worktrees_in;

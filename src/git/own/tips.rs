@@ -20,7 +20,7 @@ use tine_path::NAME_MAX;
 use tine_sys::beneath::HostStat;
 
 /// Maximum bytes of a file with one ref or a few ids.
-const MAX_REF_BYTES: u64 = 1 << 20;
+pub(super) const MAX_REF_BYTES: u64 = 1 << 20;
 /// Maximum bytes of packed refs, and of a reflog.
 const MAX_LIST_BYTES: u64 = 256 << 20;
 /// Maximum number of symbolic refs in a chain, as in git.
@@ -50,7 +50,7 @@ const PSEUDO_FILES: [&str; 17] = [
 ];
 
 /// Directory of the git directories of the fork's linked worktrees.
-const WORKTREES: &str = "worktrees";
+pub(super) const WORKTREES: &str = "worktrees";
 
 /// First parts of kept names that are not refs below `refs/`.
 const RESERVED: [&str; 5] = ["HEAD", "logged", "logs", "pseudo", "refs"];
@@ -100,7 +100,7 @@ pub(super) fn read_tips(main: &Repository, dir: &OwnDir) -> Tips {
         }
     }
     tips.refuse_conflicts();
-    read_pseudo(main.hash_kind(), dir, &mut tips);
+    read_pseudo(main.hash_kind(), dir, Path::new(""), &mut tips);
     read_worktrees(main.hash_kind(), dir, &mut tips);
     for logs in ["logs", WORKTREES] {
         dir.visit_files(Path::new(logs), &mut |path, _| {
@@ -172,6 +172,12 @@ impl RefsStamp {
         let dir = OwnDir::open(own).ok()?;
         let mut stamps = vec![(PathBuf::new(), LogStamp::of(&dir.stat(Path::new(""))?))];
         let mut open = vec![PathBuf::from("refs")];
+        for (name, _) in dir.list(Path::new(WORKTREES)) {
+            let worktree = Path::new(WORKTREES).join(OsStr::from_bytes(&name));
+            let below = [worktree.clone(), worktree.join("refs")];
+            let there = below.into_iter().filter(|path| dir.stat(path).is_some());
+            open.extend(there);
+        }
         while let Some(path) = open.pop() {
             stamps.push((path.clone(), LogStamp::of(&dir.stat(&path)?)));
             let below = dir.list(&path).into_iter();
@@ -358,18 +364,25 @@ pub(super) fn target_in_main(main: &Repository, name: &str) -> Option<ObjectId> 
     Some(found.follow_to_object().ok()?.detach())
 }
 
-fn read_pseudo(hash_kind: HashKind, dir: &OwnDir, tips: &mut Tips) {
+/// Reads the files that name commits of an operation in progress.
+///
+/// `within` is the git directory of a worktree, relative to `dir`, or empty.
+fn read_pseudo(hash_kind: HashKind, dir: &OwnDir, within: &Path, tips: &mut Tips) {
     for file in PSEUDO_FILES {
-        let path = Path::new(file);
-        let content = match dir.read(path, MAX_REF_BYTES) {
+        let path = within.join(file);
+        let file = path.display().to_string();
+        let content = match dir.read(&path, MAX_REF_BYTES) {
             Found::Missing => continue,
             Found::Good(content) => content,
             Found::Invalid(reason) => {
-                tips.invalid.push((file.to_owned(), reason));
+                tips.invalid.push((file, reason));
                 continue;
             }
         };
-        tips.files.insert(path.to_owned());
+        if check_name(&format!("refs/pseudo/{file}")).is_err() {
+            continue;
+        }
+        tips.files.insert(path);
         let lines = content.split(|&byte| byte == b'\n');
         let ids = lines.filter_map(|line| parse_id(hash_kind, line.trim_ascii()));
         for (number, id) in ids.enumerate() {
@@ -383,12 +396,12 @@ fn read_pseudo(hash_kind: HashKind, dir: &OwnDir, tips: &mut Tips) {
     }
 }
 
-/// Reads the detached HEADs of the fork's worktrees.
+/// Reads what the fork's worktrees name: detached HEADs, and operations in progress.
 fn read_worktrees(hash_kind: HashKind, dir: &OwnDir, tips: &mut Tips) {
     for (name, _) in dir.list(Path::new(WORKTREES)) {
-        let path = Path::new(WORKTREES)
-            .join(OsStr::from_bytes(&name))
-            .join("HEAD");
+        let worktree = Path::new(WORKTREES).join(OsStr::from_bytes(&name));
+        read_pseudo(hash_kind, dir, &worktree, tips);
+        let path = worktree.join("HEAD");
         let Found::Good(content) = dir.read(&path, MAX_REF_BYTES) else {
             continue;
         };

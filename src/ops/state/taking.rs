@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::slots::{Daemon, Slot};
-use crate::failure::Failure;
+use crate::failure::{ErrorCode, Failure};
 use tine_dotgit::GitChange;
 use tine_git::own::{OthersMove, OwnBranch, RefsStamp, RejectedRef, TakenOver};
 use tine_path::shell::shell_word;
@@ -382,6 +382,28 @@ pub fn take_over_if_moved(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
 pub fn take_over(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
     let _busy = slot.take_over.hold();
     take_over_now(daemon, slot)
+}
+
+/// Takes over all that an unmounted fork has. Blocks.
+///
+/// It waits for a take-over that another thread has begun.
+///
+/// # Errors
+/// Fails as [`take_over_if_pending`], and if a `git gc` in the main repository holds it up.
+pub fn take_over_all(daemon: &Daemon, slot: &Slot) -> Result<(), Failure> {
+    take_over(daemon, slot)?;
+    if !outcome(slot).is_held_up() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorCode::NotTakenOver,
+        format!(
+            "the main repository does not have the newest commits of {}",
+            slot.name
+        ),
+    )
+    .cause("a `git gc` there would remove them before they are kept")
+    .hint("wait until it has ended"))
 }
 
 /// Takes over what the fork has. The caller has its [`Busy`].
