@@ -14,6 +14,14 @@ impl Shown for Convert {
         let was = if answer.changed { "now" } else { "already" };
         context
             .output
-            .text(&format!("{} is {was} {kind}\n", answer.fork))
+            .text(&format!("{} is {was} {kind}\n", answer.fork))?;
+        if !answer.dormant.is_empty() {
+            context.output.note(&format!(
+                "while it is linked, git does not use what the fork has of its own: {}; `tine convert {} --git own` brings it back",
+                answer.dormant.join(", "),
+                answer.fork
+            ));
+        }
+        Ok(())
     }
 }

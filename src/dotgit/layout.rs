@@ -159,7 +159,7 @@ pub(crate) fn change_at(path: &[u8]) -> Option<GitChange> {
     is_change.then_some(GitChange::Refs)
 }
 
-/// Returns a path relative to the git directory of a worktree that git made in the fork.
+/// Returns the rest of a path below `worktrees/<worktree>/`.
 fn in_worktree(path: &[u8]) -> Option<&[u8]> {
     let path = path.strip_prefix(b"worktrees/")?;
     let slash = path.iter().position(|&byte| byte == b'/')?;

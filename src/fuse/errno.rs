@@ -98,6 +98,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::UnsupportedRepository { .. }
         | GitError::UntrustedRepository { .. }
         | GitError::NestedRepository(_)
+        | GitError::NoWorktreeConfig
         | GitError::UnknownRevision(_)
         | GitError::BranchCheckedOut { .. }
         | GitError::DanglingAlias { .. }

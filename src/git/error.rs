@@ -50,6 +50,14 @@ pub enum GitError {
     #[failure(Usage)]
     #[hint("a directory without git must be so with all that is in it: move the repository away")]
     NestedRepository(PathBuf),
+    /// A sparse checkout in a linked worktree without settings of its own.
+    #[error("a linked worktree of this repository cannot have a sparse checkout")]
+    #[failure(
+        UnsupportedRepository,
+        cause = "`extensions.worktreeConfig` would change what other worktrees read"
+    )]
+    #[hint("`git sparse-checkout disable` in the fork checks out every path")]
+    NoWorktreeConfig,
     /// A revision that does not name an object of the wanted kind.
     #[error("the revision {0:?} does not exist")]
     #[failure(UnknownRevision)]

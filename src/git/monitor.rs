@@ -73,15 +73,8 @@ impl Worktree {
     /// [`GitError::GitFailed`] if `git config` fails, [`GitError::Io`] or [`GitError::Library`] if
     /// the worktree's configuration cannot be read or written.
     pub fn set_monitor(&self, repository: &Repository, command: &[u8]) -> Result<bool, GitError> {
-        if repository.config_bool(EXTENSION) != Some(true) {
-            if !may_have_own_configs(repository)? {
-                return Ok(false);
-            }
-            // The mark comes first, so that after a crash another program's setting never counts as
-            // tine's.
-            for key in [EXTENSION_MARK, EXTENSION] {
-                program::run(repository.own_config().args([key, "true"]), b"")?;
-            }
+        if !may_read_own_config(repository)? {
+            return Ok(false);
         }
         self.write_monitor(command)?;
         Ok(true)
@@ -139,6 +132,23 @@ fn parse(content: &[u8]) -> Result<gix::config::File, GitError> {
     let metadata = gix::config::file::Metadata::from(gix::config::Source::Worktree);
     gix::config::File::from_bytes_no_includes(content, metadata, Default::default())
         .map_err(GitError::library("read the worktree configuration"))
+}
+
+/// Makes git read the configurations of worktrees, unless that has other effects.
+///
+/// Returns whether git reads them now.
+pub(super) fn may_read_own_config(repository: &Repository) -> Result<bool, GitError> {
+    if repository.config_bool(EXTENSION) == Some(true) {
+        return Ok(true);
+    }
+    if !may_have_own_configs(repository)? {
+        return Ok(false);
+    }
+    // The mark comes first, so that after a crash another program's setting never counts as tine's.
+    for key in [EXTENSION_MARK, EXTENSION] {
+        program::run(repository.own_config().args([key, "true"]), b"")?;
+    }
+    Ok(true)
 }
 
 /// Returns whether worktree configurations can be enabled without effects.

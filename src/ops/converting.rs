@@ -5,16 +5,19 @@ use serde::{Deserialize, Serialize};
 use super::deleting::refuse_worktrees;
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
+use crate::state::slots::Daemon;
 use crate::state::taking;
 use tine_change::ChangeError;
 use tine_fuse::UnmountMode;
-use tine_store::{ForkName, GitKind};
+use tine_git::own::parts_of_its_own;
+use tine_store::{Fork, ForkName, GitKind};
 
 /// Make a fork a repository of its own, or a linked worktree
 ///
-/// HEAD, its reflog, what is staged, and all files stay as they are. A mounted fork is unmounted
-/// for a moment: no program may be in it. What a linked worktree cannot have (other branches, tags
-/// and stashes of the fork) stays under refs/tine/NAME/git/ in the main repository.
+/// HEAD, its reflog, what is staged, a sparse checkout, and all files stay as they are. A mounted
+/// fork is unmounted for a moment: no program may be in it. What a linked worktree cannot have
+/// (branches, tags, stashes, settings and hooks of the fork) does not count there, and is back when
+/// the fork becomes a repository of its own again.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -40,6 +43,11 @@ pub struct Converted {
     pub git: GitKind,
     /// True if it was of another kind before.
     pub changed: bool,
+    /// Parts of the fork that a linked worktree lacks, in words.
+    ///
+    /// They count again when the fork is a repository of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dormant: Vec<String>,
 }
 
 impl Operation for Convert {
@@ -61,6 +69,7 @@ impl Operation for Convert {
             fork: name.clone(),
             git: kind,
             changed,
+            dormant: Vec::new(),
         };
         if record.git_kind == kind {
             return Ok(converted(false));
@@ -100,6 +109,7 @@ impl Operation for Convert {
             }
             return Err(failure);
         }
+        let dormant = dormant_parts(daemon, &fork, kind);
         let done = daemon.store.convert_fork(&name, &fork, kind);
         drop(fork);
         taking::forget(&slot);
@@ -107,8 +117,31 @@ impl Operation for Convert {
             guard.mount_or_note(dir, settings);
         }
         done?;
-        Ok(converted(true))
+        Ok(Converted {
+            dormant,
+            ..converted(true)
+        })
     }
+}
+
+/// Returns the parts of the fork that a linked worktree lacks.
+fn dormant_parts(daemon: &Daemon, fork: &Fork, kind: GitKind) -> Vec<String> {
+    if !kind.is_linked() {
+        return Vec::new();
+    }
+    let parts = || -> Result<_, Failure> {
+        let config = daemon.store.own_config()?;
+        Ok(parts_of_its_own(
+            &daemon.repository,
+            fork.worktree.git_dir(),
+            &config,
+        )?)
+    };
+    let parts = parts().unwrap_or_else(|failure| {
+        log::warn!("{}: {failure}", fork.name());
+        Vec::new()
+    });
+    parts.into_iter().map(str::to_owned).collect()
 }
 
 /// Refuses if the main repository does not have what the fork committed.

@@ -1,18 +1,30 @@
 //! Conversion of a fork's kind of git directory.
 //!
-//! The new git directory is made beside the old one. The record that names it decides; what it does
-//! not name is removed, here or at the next opening of the store.
+//! The new git directory is made beside the old one, and the record that names it decides:
+//!
+//! ```text
+//! own ──► linked: register the worktree ─► record ─► git becomes former-git
+//! linked ──► own: bring former-git up to date ─► former-git becomes git ─► record ─► remove the worktree
+//! ```
+//!
+//! What a process that died left is finished or undone at the next opening of the store. So a fork
+//! that becomes a repository of its own again has all that it had: refs, reflogs, stash, settings.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::initial::copy_index;
+use super::places::{Places, is_there};
 use super::rollback::Rollback;
 use super::worktree::lock_reason;
 use super::{Fork, Store, files};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord, GitKind};
-use tine_git::own::OwnStart;
+use tine_git::own::{OwnStart, carry_sparse};
 use tine_git::{GitError, Head, Worktree};
+
+/// Message in the reflog of the branch that HEAD is on.
+const REFLOG: &str = "tine: converted from a linked worktree";
 
 impl Store {
     /// Makes the fork a repository of its own, or a linked worktree.
@@ -47,31 +59,30 @@ impl Store {
         let (repository, linked) = (&self.repository, &fork.worktree);
         repository.check_unlocked(linked)?;
         let head = repository.head_of(linked.git_dir())?;
-        let git_dir = self.places.git_dir(&record.name);
-        // Left by a conversion whose process died.
-        files::remove_dir(&git_dir)?;
-        let config = self.own_config()?;
-        let start = OwnStart {
-            checkout_dir: &record.mount_dir,
-            head: &head,
-            config: &config,
-            reflog: "tine: converted from a linked worktree",
-        };
-        let mut undo = Rollback::default();
-        undo.push(|| files::remove_dir(&git_dir));
-        let own = Worktree::create_own(repository, &git_dir, &start)?;
-        // Refs that it had when it was a repository of its own before.
-        let refs = repository.refs_at(&git_dir);
-        for (name, id) in repository.kept_in_own(record.name.as_str())? {
-            if head.branch() != Some(name.as_str()) {
-                refs.create_ref(&name, id)?;
-            }
+        let name = record.name.clone();
+        let (git_dir, former_dir) = (self.places.git_dir(&name), self.former_of(&record, &head)?);
+        let former = Worktree::open_own(former_dir.clone())?;
+        let refs = repository.refs_at(&former_dir);
+        // The worktree may have moved this branch before it was switched to another one.
+        if let Some(branch) = repository.head_of(&former_dir)?.short_branch()
+            && let Some(tip) = repository.branch(branch)?
+        {
+            refs.move_ref(&format!("refs/heads/{branch}"), tip, REFLOG)?;
         }
-        copy_log(linked, &own)?;
+        former.relocate(&record.mount_dir)?;
+        Worktree::replace_head(&former_dir, &head)?;
+        if let Head::Branch { name, commit_id } = &head {
+            refs.move_ref(name, *commit_id, REFLOG)?;
+        }
+        copy_log(linked, &former)?;
         if linked.index_path().exists() {
-            copy_index(&linked.index_path(), &own.index_path())?;
+            copy_index(&linked.index_path(), &former.index_path())?;
         }
-        files::sync_files_in(&git_dir)?;
+        carry_sparse(repository, linked, &former)?;
+        files::sync_files_in(&former_dir)?;
+        let mut undo = Rollback::default();
+        rename(&former_dir, &git_dir)?;
+        undo.push(|| rename(&git_dir, &former_dir));
         record.followed_branch = head.short_branch().map(str::to_owned);
         record.git_kind = GitKind::Own;
         record.worktree_id = String::new();
@@ -119,6 +130,7 @@ impl Store {
         let registered = linked.clone();
         undo.push(move || Ok(registered.remove()?));
         copy_log(own, &linked)?;
+        carry_sparse(repository, own, &linked)?;
         if own.index_path().exists() {
             copy_index(&own.index_path(), &linked.index_path())?;
         }
@@ -128,10 +140,42 @@ impl Store {
         record.followed_branch = None;
         files::write_json(&self.places.record(&record.name), &record)?;
         undo.disarm();
-        if let Err(error) = own.clone().remove() {
-            log::warn!("the next opening of the store removes the git directory: {error}");
+        if let Err(error) = keep_former(&self.places, &record.name) {
+            log::warn!("the next opening of the store keeps the git directory: {error}");
         }
         Ok(record)
+    }
+
+    /// Returns the former git directory of a fork, made if missing.
+    ///
+    /// A new one has the refs that the main repository keeps, from when an older tine converted the
+    /// fork.
+    fn former_of(&self, record: &ForkRecord, head: &Head) -> Result<PathBuf, StoreError> {
+        keep_former(&self.places, &record.name)?;
+        let former_dir = self.places.former_git_dir(&record.name);
+        if Worktree::open_own(former_dir.clone()).is_ok() {
+            return Ok(former_dir);
+        }
+        files::remove_dir(&former_dir)?;
+        let new_dir = former_dir.with_extension("new");
+        files::remove_dir(&new_dir)?;
+        let config = self.own_config()?;
+        let start = OwnStart {
+            checkout_dir: &record.mount_dir,
+            head,
+            config: &config,
+            reflog: REFLOG,
+        };
+        let repository = &self.repository;
+        Worktree::create_own(repository, &new_dir, &start)?;
+        let refs = repository.refs_at(&new_dir);
+        for (name, id) in repository.kept_in_own(record.name.as_str())? {
+            if head.branch() != Some(name.as_str()) {
+                refs.create_ref(&name, id)?;
+            }
+        }
+        rename(&new_dir, &former_dir)?;
+        Ok(former_dir)
     }
 
     /// Refuses if another checkout has the branch that HEAD is on.
@@ -160,16 +204,38 @@ impl Store {
         }
     }
 
-    /// Removes git directories of forks that are linked worktrees.
+    /// Moves git directories of forks that are linked worktrees.
     ///
-    /// A conversion whose process died leaves one.
-    pub(super) fn clean_converted(places: &super::places::Places, records: &[ForkRecord]) {
+    /// A conversion whose process died leaves one, which becomes the former one.
+    pub(super) fn clean_converted(places: &Places, records: &[ForkRecord]) {
         for record in records.iter().filter(|record| record.git_kind.is_linked()) {
-            if let Err(error) = files::remove_dir(&places.git_dir(&record.name)) {
+            if let Err(error) = keep_former(places, &record.name) {
                 log::warn!("{error}");
             }
         }
     }
+}
+
+/// Makes the git directory of a fork its former one.
+///
+/// The fork is a linked worktree. Does nothing if there is none.
+fn keep_former(places: &Places, name: &ForkName) -> Result<(), StoreError> {
+    let git_dir = places.git_dir(name);
+    if !is_there(&git_dir) {
+        return Ok(());
+    }
+    if Worktree::open_own(git_dir.clone()).is_err() {
+        return files::remove_dir(&git_dir);
+    }
+    let former_dir = places.former_git_dir(name);
+    files::remove_dir(&former_dir)?;
+    rename(&git_dir, &former_dir)
+}
+
+/// Renames a directory beside itself durably.
+fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
+    fs::rename(from, to).map_err(StoreError::io("rename", from))?;
+    files::sync_parent(to)
 }
 
 /// Gives a worktree the reflog that HEAD has in another.

@@ -48,7 +48,10 @@ impl Store {
     }
 
     /// Returns the configuration of a new fork's own git directory.
-    pub(super) fn own_config(&self) -> Result<Vec<u8>, StoreError> {
+    ///
+    /// # Errors
+    /// [`GitError`](tine_git::GitError) if the main repository's cannot be read.
+    pub fn own_config(&self) -> Result<Vec<u8>, StoreError> {
         let is_asked = self.repository.config_bool("tine.fsmonitor") != Some(false);
         let monitor_command = is_asked.then(|| MONITOR_COMMAND.to_vec());
         let settings = OwnSettings::for_fork_of(&self.repository, monitor_command)?;

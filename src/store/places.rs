@@ -79,6 +79,11 @@ impl Places {
         tine_git::own::dir_of(self.common_dir(), name.as_str())
     }
 
+    /// Returns the former git directory of a fork that is linked now.
+    pub(super) fn former_git_dir(&self, name: &ForkName) -> PathBuf {
+        tine_git::own::former_dir_of(self.common_dir(), name.as_str())
+    }
+
     pub(super) fn traces(&self, name: &ForkName) -> PathBuf {
         self.fork(name).join(TRACES_NAME)
     }

@@ -100,6 +100,78 @@ fn branches_and_the_stash_come_back_with_the_second_conversion() {
     assert_whole(&repo, &[&dir]);
 }
 
+/// Everything but HEAD and its branch, which move on meanwhile.
+#[test]
+fn a_fork_that_was_a_linked_worktree_for_a_while_has_all_that_it_had() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.sh_in(
+        repo.dir(),
+        "mkdir in out; touch in/a out/b; git add .; git commit -qm dirs",
+    );
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.sh_in(
+        &dir,
+        "for n in 1 2 3; do echo $n > s$n; git stash push -qu -m s$n; done
+         git switch -qc topic; git commit -q --allow-empty -m topic; git tag -am note v1; git switch -q -
+         git symbolic-ref refs/heads/alias refs/heads/topic
+         git config core.abbrev 12; git config user.name Own
+         mkdir -p .git/hooks .git/lfs/objects/ab; echo large > .git/lfs/objects/ab/cd
+         printf '#!/bin/sh\\n' > .git/hooks/pre-push; chmod +x .git/hooks/pre-push
+         echo '*.own' >> .git/info/exclude; echo '*.own binary' > .git/info/attributes
+         git sparse-checkout set in",
+    );
+    let state = || {
+        repo.sh_in(
+            &dir,
+            "git for-each-ref --format='%(refname) %(objectname) %(symref)' | grep -v tine/demo
+             git stash list; git reflog topic; cat .git/config .git/info/* .git/hooks/pre-push
+             cat .git/config.worktree .git/lfs/objects/ab/cd; ls -l .git/hooks/pre-push
+             git sparse-checkout list; ls; git status --porcelain",
+        )
+    };
+    let before = state();
+    let said = tine.run(&["convert", "demo", "--git", "linked"]);
+    let said = said.error_text();
+    for part in [
+        "config",
+        "hooks",
+        "info/exclude",
+        "info/attributes",
+        "lfs",
+        "stash",
+    ] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    assert_eq!(repo.git_in(&dir, &["sparse-checkout", "list"]), "in");
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    assert!(!dir.join("out").exists());
+    repo.sh_in(&dir, "echo 1 > in/new; git add in; git commit -qm linked");
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    tine.ok(&["convert", "demo", "--git", "own"]);
+    assert_eq!(state(), before);
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "tine/demo"]), head);
+    let log = repo.git_in(&dir, &["reflog", "-1", "--format=%gs", "tine/demo"]);
+    assert_eq!(log, "tine: converted from a linked worktree");
+    repo.git_in(&dir, &["stash", "pop", "-q"]);
+    assert_whole(&repo, &[&dir]);
+    // What a linked worktree sets comes along as well.
+    tine.ok(&["convert", "demo", "--git", "linked"]);
+    repo.sh_in(
+        &dir,
+        "git sparse-checkout disable; git switch -qc moved; git commit -q --allow-empty -m moved",
+    );
+    tine.ok(&["convert", "demo", "--git", "own"]);
+    assert!(dir.join("out").exists());
+    assert_eq!(
+        repo.git_in(&dir, &["symbolic-ref", "HEAD"]),
+        "refs/heads/moved"
+    );
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "tine/demo"]), head);
+    assert_whole(&repo, &[&dir]);
+}
+
 /// A linked worktree has no stash and no branches of its own, but the fork had.
 #[test]
 fn what_a_fork_had_before_its_conversion_is_kept_when_it_is_deleted() {

@@ -37,10 +37,11 @@ pub fn own_refs(
     };
     for tip in tips {
         let is_symbolic = tip.name.ends_with("/HEAD");
-        if tip.kind != OwnTipKind::Ref
-            || is_symbolic
-            || !is_in_points(&tip.name)
-            || repository.target_of(&tip.name)? == Some(tip.id)
+        if tip.kind != OwnTipKind::Ref || is_symbolic || !is_in_points(&tip.name) {
+            continue;
+        }
+        if let Some(target) = repository.target_of(&tip.name)?
+            && (target == tip.id || !worktree.is_own() && reaches(repository, target, tip.id))
         {
             continue;
         }
@@ -56,6 +57,14 @@ pub fn own_refs(
         own.refs.insert(tip.name, kept);
     }
     Ok(own)
+}
+
+/// Returns whether a branch at `target` may have been at `id` before.
+///
+/// A linked worktree may have moved it on.
+fn reaches(repository: &Repository, target: ObjectId, id: ObjectId) -> bool {
+    let is_ancestor = repository.is_ancestor(id, target);
+    is_ancestor.unwrap_or(false)
 }
 
 /// Creates the refs in a fork that has none of these names, and returns their number.

@@ -15,6 +15,7 @@
 
 mod creation;
 mod dir;
+mod former;
 mod found;
 mod held;
 mod index;
@@ -28,6 +29,7 @@ mod ref_changes;
 mod refs;
 mod removal;
 pub mod settings;
+mod sparse;
 mod taking;
 #[cfg(test)]
 mod tests;
@@ -95,9 +97,11 @@ impl Repository {
 }
 
 pub use self::creation::{OwnStart, alternates_of, copy_own};
+pub use self::former::{former_dir_of, former_tips, parts_of_its_own};
 pub use self::found::forks_with_kept_head;
 pub use self::own_branch::{OthersMove, OwnBranch};
 pub use self::point::{GitPoint, is_in_points};
+pub use self::sparse::carry_sparse;
 pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
-pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, former_tips, own_tips};
+pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, own_tips};
 pub use self::worktrees::worktrees_in;

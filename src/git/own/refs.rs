@@ -7,6 +7,7 @@ use gix::refs::FullName;
 use gix::refs::transaction::{PreviousValue, RefEdit};
 
 use super::tips::ref_of_label;
+use crate::refs::reflog_message;
 use crate::{GitError, Repository};
 
 /// Prefix of the labels that keep a fork's own refs.
@@ -56,6 +57,24 @@ impl Repository {
             Some((ref_of_label(name)?, id))
         });
         Ok(refs.collect())
+    }
+
+    /// Moves the ref `name` (full) to `id`, and logs it.
+    ///
+    /// Does nothing if it is there.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::create_ref`].
+    pub fn move_ref(&self, name: &str, id: ObjectId, reflog: &str) -> Result<(), GitError> {
+        if self.target_of(name)? == Some(id) {
+            return Ok(());
+        }
+        let path = self.common_dir().join(name);
+        let full_name = FullName::try_from(name).map_err(GitError::library("name the ref"))?;
+        let message = reflog_message(reflog);
+        let edit = RefEdit::update(full_name, id, PreviousValue::Any, message);
+        self.apply_ref_edit(&self.ref_store(None), edit, &path)
+            .map(drop)
     }
 
     /// Creates the ref `name` (full), or moves it, without a reflog message.

@@ -239,6 +239,31 @@ pub fn own_settings(choices: &OwnSettings) -> Vec<u8> {
     text
 }
 
+/// Settings of a sparse checkout, which each worktree has.
+pub(super) const SPARSE_KEYS: [&[u8]; 3] = [
+    b"core.sparsecheckout",
+    b"core.sparsecheckoutcone",
+    b"index.sparse",
+];
+
+/// Returns whether `content` has other settings than `first`.
+///
+/// `first` is the configuration that a new fork gets. Settings of a sparse checkout do not count.
+pub(super) fn own_in(content: &[u8], first: &[u8]) -> bool {
+    let counted = |content: &[u8]| -> Vec<Setting> {
+        let is_sparse = |setting: &Setting| {
+            SPARSE_KEYS.contains(&&setting.key[..]) || setting.key == b"extensions.worktreeconfig"
+        };
+        // git sets the version with the extension.
+        let is_version = |setting: &Setting| setting.key == b"core.repositoryformatversion";
+        let mut settings = parse(content).0;
+        settings.retain(|setting| !is_sparse(setting) && !is_version(setting));
+        settings.sort_by(|one, other| (&one.key, &one.value).cmp(&(&other.key, &other.value)));
+        settings
+    };
+    counted(content) != counted(first)
+}
+
 /// Returns whether `content` is the configuration of a fork's own git directory.
 ///
 /// It is if its first setting includes the shared settings.

@@ -559,15 +559,14 @@ pub fn own_tips(main: &Repository, own: &Path) -> Result<Vec<OwnTip>, GitError> 
     Ok(found)
 }
 
-/// Lists what a fork named when it was last a repository of its own.
+/// Lists what the main repository keeps of an own git directory.
 ///
-/// For a linked worktree, which has no git directory of its own. The refs below
-/// `refs/tine/<fork>/git/` tell it. Of the stash, they tell the newest entry only; the others are
-/// listed as logged.
+/// The refs below `refs/tine/<fork>/git/` tell it. Of the stash, they tell the newest entry only;
+/// the others are listed as logged.
 ///
 /// # Errors
 /// [`GitError::Library`] if the refs cannot be listed.
-pub fn former_tips(main: &Repository, fork: &str) -> Result<Vec<OwnTip>, GitError> {
+pub(super) fn kept_tips(main: &Repository, fork: &str) -> Result<Vec<OwnTip>, GitError> {
     let mut found = Vec::new();
     for (label, id) in main.kept(fork)? {
         let Some(name) = label.strip_prefix("git/") else {

@@ -1,4 +1,4 @@
-//! Worktrees that git made in a fork with a git directory of its own.
+//! Worktrees that git made in a fork with its own git directory.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
