@@ -613,13 +613,24 @@ fn a_delete_does_not_take_submodules_along_unasked() {
         &dir,
         "git -c protocol.file.allow=always submodule --quiet update --init; git -C sub commit -q --allow-empty -m mine",
     );
-    tine.fails(REFUSED, &["delete", "demo"]);
-    assert_eq!(
-        repo.git_in(&dir.join("sub"), &["log", "-1", "--format=%s"]),
-        "mine"
+    let mine = || repo.git_in(&dir.join("sub"), &["log", "-1", "--format=%s"]);
+    let refused = tine.fails(REFUSED, &["delete", "demo"]);
+    assert!(refused.contains("not committed"), "{refused}");
+    assert!(refused.contains("repositories of submodules"), "{refused}");
+    assert_eq!(mine(), "mine");
+    // What no remote branch has is kept with the whole fork.
+    let deleted = tine.ok(&["delete", "demo", "--force"]);
+    assert!(deleted.contains("the submodule sub"), "{deleted}");
+    assert!(!dir.join("sub").exists());
+    tine.ok(&["check", "--put-back", "1"]);
+    tine.ok(&["mount", "demo"]);
+    assert_eq!(mine(), "mine");
+    repo.sh_in(
+        &dir,
+        "git -C sub push -q origin HEAD:refs/heads/mine; git -C sub fetch -q",
     );
-    tine.ok(&["delete", "demo", "--force"]);
-    assert!(!dir.exists());
+    let deleted = tine.ok(&["delete", "demo", "--force"]);
+    assert!(!deleted.contains("set aside"), "{deleted}");
 }
 
 #[test]

@@ -27,6 +27,7 @@ use tine_change::recovery::{self, KeptRef, KeptSnapshot, RecoverEntry, RecoverKi
 use tine_change::superseded::superseded;
 use tine_change::{ChangeError, branches};
 use tine_fuse::UnmountMode;
+use tine_git::own::unpushed_submodules;
 use tine_git::{Head, Identity, ObjectId, Repository, Worktree};
 use tine_store::{ForkName, ForkRecord, SnapshotReason, StoreError, Traces};
 use tine_store::{LeaseKey, own_branch};
@@ -35,11 +36,12 @@ use tine_store::{LeaseKey, own_branch};
 ///
 /// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed
 /// with --force only; `tine recover` brings them back, and its snapshots. So is one in which
-/// submodules were cloned (`git submodule update --init`): their repositories go with it. So is one
-/// with worktrees (`git worktree add`), whose files stay without a repository. What programs put into its mount place while it was not mounted stays there, and is named. Files that
-/// git ignores go without --force and do not come back, as with `git worktree remove`. Where
-/// something cannot be kept by itself, as in a damaged layer, the fork is set aside as it is, and
-/// `tine check --put-back` brings it back.
+/// submodules were cloned (`git submodule update --init`): their repositories go with it, unless
+/// they have commits that no remote branch has. So is one with worktrees (`git worktree add`),
+/// whose files stay without a repository. What programs put into its mount place while it was not
+/// mounted stays there, and is named. Files that git ignores go without --force and do not come
+/// back, as with `git worktree remove`. Where something cannot be kept by itself, as in a damaged
+/// layer, the fork is set aside as it is, and `tine check --put-back` brings it back.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -297,11 +299,16 @@ fn refuse_uncommitted(guard: &ForkGuard<'_>, repository: &Repository) -> Result<
         1 => "1 path".to_owned(),
         _ => format!("{changed} paths"),
     };
-    Err(Failure::new(
+    let failure = Failure::new(
         ErrorCode::UncommittedChanges,
         format!("{name} has changes in {paths} that are not committed"),
-    )
-    .hint(format!(
+    );
+    if let Err(submodules) = refuse_submodules(name, &fork) {
+        return Err(failure.cause(submodules.message).hint(format!(
+            "`tine commit {name} -m MESSAGE` keeps the changes; push what was committed in submodules; after `--force` `tine recover` brings the changes back, and the repositories stay only if no remote branch has their commits"
+        )));
+    }
+    Err(failure.hint(format!(
         "`tine status {name}` shows them, `tine commit {name} -m MESSAGE` keeps them; after `--force` `tine recover` brings them back"
     )))
 }
@@ -479,6 +486,14 @@ fn keep(
             whole
         }
     };
+    if let Some(worktree) = &worktree {
+        for submodule in unpushed_submodules(repository, worktree) {
+            kept.lose(
+                format!("the repository of the submodule {submodule}"),
+                &"it has commits that no remote branch has",
+            );
+        }
+    }
     let known = uncommitted_id.into_iter().chain(commit_id).collect();
     let superseded = match superseded(repository, name, worktree.as_ref(), &known, &snapshots) {
         Err(error) if force => {

@@ -30,6 +30,7 @@ mod refs;
 mod removal;
 pub mod settings;
 mod sparse;
+mod submodules;
 mod taking;
 #[cfg(test)]
 mod tests;
@@ -102,6 +103,7 @@ pub use self::found::forks_with_kept_head;
 pub use self::own_branch::{OthersMove, OwnBranch};
 pub use self::point::{GitPoint, is_in_points};
 pub use self::sparse::carry_sparse;
+pub use self::submodules::unpushed_submodules;
 pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
 pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, own_tips};
 pub use self::worktrees::worktrees_in;

@@ -1,4 +1,4 @@
-//! Refusals of a delete that would lose what no entry of `tine recover` keeps.
+//! Refusals of deletes that lose more than `tine recover` keeps.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(super) fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Fail
         ErrorCode::UncommittedChanges,
         format!("{name} has repositories of submodules, which would go with it"),
     )
-    .hint("push what was committed in them; `--force` deletes them"))
+    .hint("push what was committed in them; `--force` deletes them, or sets the fork aside if they have commits that no remote branch has"))
 }
 
 /// Refuses if a snapshot that a command asked for would be lost.
