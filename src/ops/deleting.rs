@@ -148,6 +148,7 @@ pub(crate) fn delete(
     buffers::end_in(&guard)?;
     tine_fuse::detach_stale(&record.mount_dir)?;
     tine_fuse::remove_guard(&record.mount_dir);
+    daemon.store.await_closed(name);
     if !kept.lost.is_empty() && !kept.no_room {
         return set_aside(&guard, kept, &record.mount_dir);
     }

@@ -111,6 +111,16 @@ impl OpenForks {
 }
 
 impl Store {
+    /// Waits until no thread has the fork open. Blocks for a few seconds at most.
+    ///
+    /// A thread in the background may finish what it began before the fork was unmounted.
+    pub fn await_closed(&self, name: &ForkName) {
+        let deadline = Instant::now() + CLOSING_TIMEOUT;
+        while self.open.lock().check_is_closed(name).is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Opens a fork's file system, shared with other holders in this process.
     ///
     /// A worktree that was removed outside tine is registered again.

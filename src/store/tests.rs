@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
 use crate::{GitKind, MountSettings, SnapshotReason, Traces};
@@ -350,6 +351,34 @@ fn what_fails_is_undone() {
 }
 
 #[test]
+fn a_conversion_that_was_cut_short_keeps_the_former_git_directory() {
+    let (repository, store) = sample();
+    let mut own = options(&repository, "demo");
+    own.git_kind = GitKind::Own;
+    store.create_fork(&own).unwrap();
+    let demo = name("demo");
+    let (git_dir, former_dir) = (
+        store.places.git_dir(&demo),
+        store.places.former_git_dir(&demo),
+    );
+    let mark = |dir: &Path| dir.join("info/mine");
+    fs::write(mark(&git_dir), "").unwrap();
+    let fork = store.open_fork(&demo).unwrap();
+    store.convert_fork(&demo, &fork, GitKind::Linked).unwrap();
+    drop(fork);
+    assert!(mark(&former_dir).exists() && !git_dir.exists());
+    // Dead before the record of the conversion back, or before the last step of the first one.
+    fs::rename(&former_dir, &git_dir).unwrap();
+    drop(store);
+
+    let store = Store::open(&repository.open()).unwrap();
+    assert!(mark(&former_dir).exists() && !git_dir.exists());
+    let fork = store.open_fork(&demo).unwrap();
+    store.convert_fork(&demo, &fork, GitKind::Own).unwrap();
+    assert!(mark(&git_dir).exists() && !former_dir.exists());
+}
+
+#[test]
 fn what_a_crash_left_is_removed_by_the_next_opening() {
     let (repository, store) = sample();
     let before = refs(&repository);
@@ -437,6 +466,21 @@ fn an_open_fork_is_not_removed() {
         store.open_fork(&name("demo")),
         Err(StoreError::NoSuchFork(_))
     ));
+}
+
+#[test]
+fn a_thread_that_still_has_a_fork_open_is_waited_for() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    let fork = store.open_fork(&name("demo")).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(fork);
+        });
+        store.await_closed(&name("demo"));
+        store.remove_fork(&name("demo")).unwrap();
+    });
 }
 
 #[test]
