@@ -34,14 +34,15 @@ use tine_store::{LeaseKey, own_branch};
 
 /// Remove a fork
 ///
-/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed
-/// with --force only; `tine recover` brings them back, and its snapshots. So is one in which
-/// submodules were cloned (`git submodule update --init`): their repositories go with it, unless
-/// they have commits that no remote branch has. So is one with worktrees (`git worktree add`),
-/// whose files stay without a repository. What programs put into its mount place while it was not
-/// mounted stays there, and is named. Files that git ignores go without --force and do not come
-/// back, as with `git worktree remove`. Where something cannot be kept by itself, as in a damaged
-/// layer, the fork is set aside as it is, and `tine check --put-back` brings it back.
+/// Its branch stays, unless it has no commit of its own; `tine recover` brings back its other
+/// branches, tags and stashes. A fork with uncommitted changes is removed with --force only, and
+/// they and its snapshots come back in the same way. So is one in which submodules were cloned
+/// (`git submodule update --init`): their repositories go with it, unless they have commits that no
+/// remote branch has. So is one with worktrees (`git worktree add`), whose files stay without a
+/// repository. What programs put into its mount place while it was not mounted stays there, and is
+/// named. Files that git ignores go without --force and do not come back, as with `git worktree
+/// remove`. Where something cannot be kept by itself, as in a damaged layer, the fork is set aside
+/// as it is, and `tine check --put-back` brings it back.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:

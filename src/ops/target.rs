@@ -9,6 +9,7 @@ use crate::failure::{ErrorCode, Failure};
 use crate::locks;
 use crate::protocol::MergeTarget;
 use crate::state::slots::{Daemon, ForkGuard};
+use crate::state::taking;
 use tine_change::advance::{self, Step};
 use tine_change::branches::{self, BranchUsage};
 use tine_change::changeset::{self, Blobs};
@@ -426,6 +427,12 @@ pub(crate) fn holder_of(
         Some(branches::Holder::Fork(_, dir)) if known.is_pending(branch) => {
             Holder::Checkout(branch.to_owned(), dir)
         }
+        // Somebody moved the branch here, and the fork goes on with its own.
+        Some(branches::Holder::Fork(fork, _))
+            if has_another(daemon, repository, &fork, branch)? =>
+        {
+            Holder::Branch(branch.to_owned())
+        }
         Some(branches::Holder::Fork(fork, _)) => {
             match damaged.into_iter().find(|(name, _)| *name == fork) {
                 Some((fork, reason)) => return Err(damaged_holder(daemon, &fork, branch, reason)),
@@ -437,6 +444,24 @@ pub(crate) fn holder_of(
         }
         None => Holder::Branch(branch.to_owned()),
     })
+}
+
+/// Returns whether a fork's own branch is not where the main repository's of that name is.
+fn has_another(
+    daemon: &Daemon,
+    repository: &Repository,
+    fork: &ForkName,
+    branch: &str,
+) -> Result<bool, Failure> {
+    let record = daemon.store.record(fork)?;
+    if record.git_kind.is_linked() {
+        return Ok(false);
+    }
+    taking::bring_fork(daemon, fork);
+    let own = repository.refs_at(&daemon.store.own_git_dir(fork));
+    // A fork whose git directory is damaged is told of elsewhere.
+    let own = own.branch_target(branch).ok().flatten();
+    Ok(own.is_some() && own != repository.branch_target(branch)?)
 }
 
 /// Returns the failure for a branch that a damaged fork may have.

@@ -442,3 +442,26 @@ fn a_worktree_in_a_fork_keeps_its_branch() {
     }
     assert_whole(&repo, &[&dir]);
 }
+
+/// The branch that is merged into is the main repository's, and not the fork's own.
+#[test]
+fn a_branch_that_somebody_moved_gets_its_fork_back_by_a_merge() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = new_own(&tine, "demo");
+    repo.git_in(&dir, &["commit", "-q", "--allow-empty", "-m", "one"]);
+    let one = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "tine/demo", &one);
+    repo.git(&["branch", "-q", "-f", "tine/demo", "main"]);
+    repo.git_in(&dir, &["commit", "-q", "--allow-empty", "-m", "two"]);
+    tine.ok(&["merge", "demo", "--into", "branch:tine/demo"]);
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/demo"]), head);
+    tine.ok(&["status", "demo"]);
+    assert_eq!(tine.json(&["list"])["forks"][0]["note"], Value::Null);
+    // From then on it follows again.
+    repo.git_in(&dir, &["commit", "-q", "--allow-empty", "-m", "three"]);
+    let three = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    await_taken(&repo, "tine/demo", &three);
+}
