@@ -14,6 +14,8 @@ mod kept;
 mod random;
 #[path = "own_git/sandboxes.rs"]
 mod sandboxes;
+#[path = "own_git/shadowed.rs"]
+mod shadowed;
 #[path = "own_git/tools.rs"]
 mod tools;
 #[path = "own_git/untrusted.rs"]

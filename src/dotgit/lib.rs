@@ -19,7 +19,8 @@
 //! `tine/fork`, `tine/config` and `tine/changed/<token>` are computed.
 //!
 //! A ref that the fork writes is its own from then on, and hides the main repository's. A lent name
-//! that is removed is hidden (`tine/hidden` on the host).
+//! that is removed is hidden (`tine/hidden` on the host). A ref of the fork also shadows lent ones
+//! whose names git forbids beside it ([`conflicts`]).
 //!
 //! What is the fork's own is cached by the kernel without limit. After a change of those files on
 //! the host, [`GitDirectory::resync`] makes the kernel forget them. What is lent is never cached,
@@ -28,6 +29,7 @@
 //! No call follows a symlink on the host. In an untrusted fork, [`guarding`] refuses what would
 //! make git run a program.
 
+mod conflicts;
 mod contents;
 mod guarded;
 pub mod guarding;

@@ -154,20 +154,38 @@ impl GitDirectory {
             && let Ok(dir) = beneath::open(top, path_of(&lent.path), beneath::Access::Read)
             && let Ok(found) = beneath::list(dir)
         {
+            let packed = if layout::is_ref(&path) {
+                Some(self.own_packed()?)
+            } else {
+                None
+            };
             for (name, kind) in found {
                 let at = layout::join(&path, &name);
-                let is_shown = layout::lent(&at).is_some() && !state.hidden.contains(&at);
-                let is_ref = layout::is_ref(&at) && kind != Some(FileKind::Directory);
-                let is_shadowed =
-                    is_ref && (at.ends_with(b".lock") || self.own_packed()?.contains_key(&at));
-                if is_shown && !is_shadowed {
+                if layout::lent(&at).is_none() {
+                    continue;
+                }
+                let is_dir = kind == Some(FileKind::Directory);
+                let is_shown = match &packed {
+                    Some(packed) => self.shows_lent_ref(state, packed, &at, is_dir)?,
+                    None => !state.hidden.contains(&at),
+                };
+                if is_shown {
                     names.insert(name, kind.unwrap_or(FileKind::Regular));
                 }
             }
         }
         if let Some(own) = own {
             for (name, kind) in beneath::list(host_dir::readable(&own)?)? {
-                if layout::join(&path, &name) == ALIAS {
+                let at = layout::join(&path, &name);
+                if at == ALIAS {
+                    continue;
+                }
+                let is_dir = |kind: &FileKind| *kind == FileKind::Directory;
+                if layout::is_ref(&at)
+                    && kind.as_ref().is_some_and(is_dir)
+                    && names.get(&name).is_some_and(|lent| !is_dir(lent))
+                    && !self.has_own_files(&at, 0)?
+                {
                     continue;
                 }
                 names.insert(name, kind.unwrap_or(FileKind::Regular));

@@ -107,6 +107,7 @@ impl GitDirectory {
             return self.find_packed(state, parent, name);
         } else if let Some(own) = &own
             && let Some(stat) = nodes::stat_if_there(own, name)?
+            && !self.is_replaced(state, &path, stat.kind)?
         {
             if let Some(found) = self.find_guarded(state, (parent, name), &stat, &path)? {
                 return Ok(found);
@@ -116,10 +117,15 @@ impl GitDirectory {
                 let attr = found.attr.map(|attr| self.attr_in(state, attr.ino));
                 found.attr = attr.transpose()?;
             }
+            if stat.kind == FileKind::Directory && layout::is_ref(&path) {
+                // The main repository may make a ref of this name.
+                found.keeps_name &= self.has_own_below(state, &path)?;
+            }
             found.keeps_name &= !self.is_fleeting(name);
             return Ok(found);
         }
-        let lent = layout::lent(&path).filter(|_| !state.hidden.contains(&path));
+        let is_lent = layout::is_ref(&path) || !state.hidden.contains(&path);
+        let lent = layout::lent(&path).filter(|_| is_lent);
         let Some(lent) = lent else {
             let keeps_name =
                 layout::is_at_or_below(&path, b"objects") || state.note_missing(parent, name);
@@ -129,8 +135,12 @@ impl GitDirectory {
                 keeps_attr: true,
             });
         };
-        match self.stat_lent(&lent)? {
-            Some(stat) if self.shows_lent(&path, &stat)? => {
+        let stat = self.stat_lent(&lent)?;
+        if stat.is_none() {
+            state.removed_dirs.remove(&path);
+        }
+        match stat {
+            Some(stat) if self.shows_lent(state, &path, stat.kind == FileKind::Directory)? => {
                 if self.refusals().is_some() && stat.kind != FileKind::Directory {
                     // A program can change what the kernel has cached of a hook.
                     state.take_name(parent, name);
@@ -152,13 +162,10 @@ impl GitDirectory {
         nodes::stat_if_there(top, &lent.path)
     }
 
-    /// Returns whether the lent file at `path` is visible.
-    fn shows_lent(&self, path: &[u8], stat: &HostStat) -> io::Result<bool> {
-        if stat.kind == FileKind::Directory || !layout::is_ref(path) {
-            return Ok(true);
-        }
-        // A loose ref would win over the fork's own packed one.
-        Ok(!self.own_packed()?.contains_key(path))
+    /// Returns whether a lent ref replaces the own directory at `path`.
+    fn is_replaced(&self, state: &mut State, path: &[u8], kind: FileKind) -> io::Result<bool> {
+        let is_dir = kind == FileKind::Directory && layout::is_ref(path);
+        Ok(is_dir && self.gives_way(state, path)?)
     }
 
     /// Returns the entry of what is lent at a name.

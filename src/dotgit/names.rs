@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use crate::conflicts::remove_empty_dirs;
 use crate::guarding::NewFile;
 use crate::layout::{self, PACKED_LOCK, PACKED_REFS, Zone};
-use crate::nodes::{Body, KeptOpen, State};
+use crate::nodes::{self, Body, KeptOpen, State};
 use crate::{GitChange, GitDirectory, LookedUp, errno};
 use tine_attr::{FileKind, Ino};
 use tine_path::NAME_MAX;
@@ -61,9 +62,16 @@ impl GitDirectory {
             };
             host_dir::set_owner(dir, name, Some(caller.uid), Some(gid))?;
         }
-        self.show_again(state, path)?;
         let found = self.find(state, parent, name)?;
         let attr = found.attr.ok_or_else(|| errno(libc::ENOENT))?;
+        let is_dir = attr.kind == FileKind::Directory;
+        // A ref that the fork hid stays hidden beside a directory of its name.
+        if !(is_dir && layout::is_ref(path)) {
+            self.show_again(state, path)?;
+        }
+        if !is_dir {
+            self.note_own_ref(state, path, true);
+        }
         if let Some(opened) = opened {
             state.keep_open(attr.ino, &Arc::new(opened), KeptOpen::of_own(path));
         }
@@ -157,6 +165,7 @@ impl GitDirectory {
         let (dir, name) = own_place(&state, ino)?.ok_or_else(|| errno(libc::EXDEV))?;
         let (to, path) = self.dir_for_new(&mut state, new_parent, new_name, NewFile::Link)?;
         host_dir::link((&dir, &name), (&to, new_name))?;
+        self.note_own_ref(&mut state, &path, true);
         self.show_again(&mut state, &path)?;
         let found = self.find(&mut state, new_parent, new_name)?;
         let attr = found.attr.ok_or_else(|| errno(libc::ENOENT))?;
@@ -189,6 +198,7 @@ impl GitDirectory {
             {
                 self.pin(&mut state, attr.ino)?;
                 beneath_remove(&dir, name, false)?;
+                self.note_own_ref(&mut state, &path, false);
                 self.hide_what_is_lent(&mut state, &path)?;
             } else if !state.is_pruned(&path) {
                 self.hide(&mut state, &path)?;
@@ -225,7 +235,9 @@ impl GitDirectory {
             beneath_remove(&dir, name, true)?;
         }
         // git removes empty directories of refs, in which the main repository may make others.
-        if !layout::is_ref(&path) {
+        if layout::is_ref(&path) {
+            self.note_removed_dir(&mut state, &path)?;
+        } else {
             self.hide_what_is_lent(&mut state, &path)?;
         }
         state.take_name(parent, name);
@@ -305,8 +317,18 @@ impl GitDirectory {
                     {
                         return Err(errno(libc::ENOTEMPTY));
                     }
+                    let is_lent = matches!(state.node(target.ino)?.body, Body::Lent { .. });
+                    if is_lent && layout::is_ref(&new_path) {
+                        clear_way(&to, new_name)?;
+                    }
                 }
                 host_dir::rename((&dir, name), (&to, new_name), flags)?;
+                if flags & libc::RENAME_EXCHANGE == 0 && moved.kind != FileKind::Directory {
+                    self.note_own_ref(&mut state, &path, false);
+                    self.note_own_ref(&mut state, &new_path, true);
+                } else {
+                    state.own_loose.forget();
+                }
                 if flags & libc::RENAME_EXCHANGE == 0 {
                     if target.is_some_and(|target| target.ino != moved.ino) || target.is_none() {
                         state.take_name(new_parent, new_name);
@@ -319,7 +341,9 @@ impl GitDirectory {
                     state.take_name(parent, name);
                     state.take_name(new_parent, new_name);
                 }
-                self.show_again(&mut state, &new_path)?;
+                if !(moved.kind == FileKind::Directory && layout::is_ref(&new_path)) {
+                    self.show_again(&mut state, &new_path)?;
+                }
                 if layout::is_head(&new_path) {
                     self.adopt_head(&mut state, &new_path)?;
                 }
@@ -382,6 +406,14 @@ pub(crate) fn own_place(state: &State, ino: Ino) -> io::Result<Option<(Arc<File>
         return Ok(None);
     };
     Ok(state.own_dir(*parent)?.map(|dir| (dir, name.clone())))
+}
+
+/// Removes an own empty directory that a lent ref replaces.
+fn clear_way(dir: &File, name: &[u8]) -> io::Result<()> {
+    match nodes::stat_if_there(dir, name)? {
+        Some(stat) if stat.kind == FileKind::Directory => remove_empty_dirs(dir, name),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn beneath_remove(dir: &File, name: &[u8], is_dir: bool) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::conflicts::OwnLoose;
 use crate::layout::{self, Lent};
 use crate::packed::SeenSinceLock;
 use crate::{errno, is_missing};
@@ -133,6 +134,10 @@ pub(crate) struct State {
     pub forgetting: Vec<Name>,
     /// Lent paths that the fork removed.
     pub hidden: BTreeSet<Vec<u8>>,
+    /// Names of the fork's own loose refs.
+    pub own_loose: OwnLoose,
+    /// Lent directories that a program removed when no ref was visible.
+    pub removed_dirs: BTreeSet<Vec<u8>>,
     /// Refs that were just packed, and when.
     ///
     /// git removes the loose files of these next.
@@ -165,6 +170,8 @@ impl State {
             missing: HashSet::new(),
             forgetting: Vec::new(),
             hidden,
+            own_loose: OwnLoose::default(),
+            removed_dirs: BTreeSet::new(),
             packed_now: (HashSet::new(), None),
             seen_since_lock: None,
             compared: Timestamp::now(),

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::conflicts::{Names, Shadowed};
 use crate::layout::{self, Lent, PACKED_REFS};
 use crate::listing::path_of;
 use crate::nodes::{self, Body, State};
@@ -49,6 +50,8 @@ type Version = Option<(u64, u64, u64, Timestamp)>;
 pub(crate) struct SeenSinceLock {
     packed: Vec<Arc<Refs>>,
     loose: HashSet<(Vec<u8>, Vec<u8>)>,
+    /// Packed refs that were shadowed when the program took the lock.
+    shadowed: Arc<Names>,
 }
 
 impl SeenSinceLock {
@@ -102,12 +105,16 @@ impl State {
     }
 }
 
+/// Identity of a merged file: the files of both, what is hidden, and what is shadowed.
+type MergedKey = (Version, Version, usize, u64);
+
 /// Parsed files and the merged one.
 #[derive(Default)]
 pub(crate) struct PackedCache {
     own: Option<(Version, Arc<Refs>)>,
     main: Option<(Version, Arc<Refs>, bool)>,
-    merged: Option<(Version, Version, usize, Ino)>,
+    merged: Option<(MergedKey, Ino)>,
+    pub shadowed: Option<Shadowed>,
 }
 
 impl GitDirectory {
@@ -159,7 +166,8 @@ impl GitDirectory {
             seen.add_packed(&main);
         }
         let own = self.own_packed()?;
-        if own.is_empty() && state.hidden.is_empty() && is_whole {
+        let shadowed = self.shadowed(state, &main, &own)?;
+        if own.is_empty() && state.hidden.is_empty() && shadowed.is_empty() && is_whole {
             let lent = Lent {
                 top: 0,
                 path: PACKED_REFS.to_vec(),
@@ -169,21 +177,18 @@ impl GitDirectory {
             };
             return Ok(self.found_lent(state, (parent, name), lent, &stat, PACKED_REFS));
         }
-        let key = (main_version, own_version, hidden_key(state));
-        let known = self
-            .packed
-            .lock()
-            .merged
-            .as_ref()
-            .filter(|merged| (merged.0, merged.1, merged.2) == key)
-            .map(|merged| merged.3);
+        let changes = state.own_loose.changes;
+        let key = (main_version, own_version, hidden_key(state), changes);
+        let merged = self.packed.lock().merged;
+        let known = merged.filter(|merged| merged.0 == key);
+        let known = known.map(|merged| merged.1);
         let known = known.filter(|ino| state.known_at(parent, name) == Some(*ino));
         let ino = match known {
             Some(ino) => ino,
             None => {
                 let visible = main
                     .iter()
-                    .filter(|(name, _)| !state.hidden.contains(*name));
+                    .filter(|(name, _)| !state.hidden.contains(*name) && !shadowed.contains(*name));
                 let content = format_merged(visible, &own);
                 state.take_name(parent, name);
                 let ino = state.enter(
@@ -195,7 +200,7 @@ impl GitDirectory {
                         of: None,
                     },
                 );
-                self.packed.lock().merged = Some((key.0, key.1, key.2, ino));
+                self.packed.lock().merged = Some((key, ino));
                 ino
             }
         };
@@ -217,6 +222,7 @@ impl GitDirectory {
         let (written, _) = parse(&read_if_there(dir, name)?);
         let (_, main, _) = self.main_packed()?;
         let own_before = self.own_packed()?;
+        let shadowed = self.shadowed(state, &main, &own_before)?;
         let loose = self.main_loose()?;
         // The program may have read refs before the main repository changed them.
         let seen = state.seen_since_lock.take();
@@ -234,8 +240,13 @@ impl GitDirectory {
                 own.insert(name.clone(), packed.clone());
             }
         }
-        let first = seen.as_ref().and_then(|seen| seen.packed.first());
-        let was_seen = |name: &Vec<u8>| first.is_none_or(|refs| refs.contains_key(name));
+        let was_seen = |name: &Vec<u8>| {
+            let is_in = |seen: &SeenSinceLock| {
+                let first = seen.packed.first();
+                first.is_none_or(|refs| refs.contains_key(name)) && !seen.shadowed.contains(name)
+            };
+            seen.as_ref().is_none_or(is_in) && !shadowed.contains(name)
+        };
         let gone = main.keys().filter(|name| {
             !written.contains_key(*name) && !state.hidden.contains(*name) && was_seen(name)
         });
@@ -263,7 +274,10 @@ impl GitDirectory {
     /// Removes all packed refs that programs see.
     pub(crate) fn remove_packed(&self, state: &mut State) -> io::Result<()> {
         let (_, main, _) = self.main_packed()?;
-        state.hidden.extend(main.keys().cloned());
+        let own = self.own_packed()?;
+        let shadowed = self.shadowed(state, &main, &own)?;
+        let visible = main.keys().filter(|name| !shadowed.contains(*name));
+        state.hidden.extend(visible.cloned());
         self.write_hidden(state)?;
         match tine_sys::calls_beneath::remove(&self.own, PACKED_REFS, false) {
             Err(error) if !is_missing(&error) => Err(error),
@@ -286,7 +300,12 @@ impl GitDirectory {
     pub(crate) fn note_packed_lock(&self, state: &mut State) -> io::Result<()> {
         state.packed_now = (HashSet::new(), None);
         let (_, main, _) = self.main_packed()?;
-        let seen = state.seen_since_lock.insert(SeenSinceLock::default());
+        let own = self.own_packed()?;
+        let shadowed = self.shadowed(state, &main, &own)?;
+        let seen = state.seen_since_lock.insert(SeenSinceLock {
+            shadowed,
+            ..SeenSinceLock::default()
+        });
         seen.add_packed(&main);
         Ok(())
     }

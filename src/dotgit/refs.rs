@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
 
+use crate::conflicts::remove_empty_dirs;
 use crate::layout::{self, TINE, WORKTREES};
 use crate::listing::path_of;
 use crate::nodes::{self, State};
@@ -17,7 +18,7 @@ use tine_sys::host_dir;
 const HIDDEN: &[u8] = b"tine/hidden";
 
 /// Depth of directories to which refs are listed.
-const MAX_DEPTH: usize = 32;
+pub(crate) const MAX_DEPTH: usize = 32;
 
 impl GitDirectory {
     /// Returns the value of a ref in the main repository, in hex.
@@ -46,26 +47,9 @@ impl GitDirectory {
     /// Returns the values of the main repository's loose refs.
     pub(crate) fn main_loose(&self) -> io::Result<HashMap<Vec<u8>, Vec<u8>>> {
         let mut found = HashMap::new();
-        let mut open = vec![(b"refs".to_vec(), 0_usize)];
-        while let Some((dir, depth)) = open.pop() {
-            let listed = beneath::open(&self.lent[0], crate::listing::path_of(&dir), Access::Read);
-            let listed = match listed.and_then(beneath::list) {
-                Ok(listed) => listed,
-                Err(error) if is_missing(&error) => continue,
-                Err(error) => return Err(error),
-            };
-            for (name, kind) in listed {
-                let path = layout::join(&dir, &name);
-                if layout::lent(&path).is_none() {
-                    continue;
-                }
-                if kind == Some(FileKind::Directory) {
-                    if depth < MAX_DEPTH {
-                        open.push((path, depth.saturating_add(1)));
-                    }
-                } else if let Ok(value) = read_if_there(&self.lent[0], &path) {
-                    found.insert(path, value.trim_ascii().to_vec());
-                }
+        for path in loose_refs(&self.lent[0])? {
+            if let Ok(value) = read_if_there(&self.lent[0], &path) {
+                found.insert(path, value.trim_ascii().to_vec());
             }
         }
         Ok(found)
@@ -99,7 +83,9 @@ impl GitDirectory {
         else {
             return Ok(());
         };
-        let is_own = nodes::stat_if_there(&self.own, name)?.is_some()
+        let own = nodes::stat_if_there(&self.own, name)?;
+        let is_dir = own.is_some_and(|own| own.kind == FileKind::Directory);
+        let is_own = own.is_some() && !is_dir
             || self.own_packed()?.contains_key(name)
             || state.hidden.contains(name);
         let is_safe = name.starts_with(b"refs/heads/")
@@ -112,12 +98,19 @@ impl GitDirectory {
         let Some(value) = self.lent_value(name)? else {
             return Ok(());
         };
+        if !self.shows_lent(state, name, false)? || self.has_own_files(name, 0)? {
+            return Ok(());
+        }
         let (dir, file_name) = layout::split(name);
         let dir = make_dirs(&self.own, dir)?;
+        if is_dir {
+            remove_empty_dirs(&dir, file_name)?;
+        }
         let mut file = match host_dir::create_file(&dir, file_name, 0o644) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => return Ok(()),
             file => file?,
         };
+        self.note_own_ref(state, name, true);
         file.write_all(&[&value[..], b"\n"].concat())?;
         file.sync_data()
     }
@@ -147,6 +140,32 @@ impl GitDirectory {
             Ok(())
         }
     }
+}
+
+/// Returns the names of loose refs that a main repository lends.
+pub(crate) fn loose_refs(top: &File) -> io::Result<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    let mut open = vec![(b"refs".to_vec(), 0_usize)];
+    while let Some((dir, depth)) = open.pop() {
+        let listed = beneath::open(top, crate::listing::path_of(&dir), Access::Read);
+        let listed = match listed.and_then(beneath::list) {
+            Ok(listed) => listed,
+            Err(error) if is_missing(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        for (name, kind) in listed {
+            let path = layout::join(&dir, &name);
+            if layout::lent(&path).is_none() {
+                continue;
+            }
+            if kind != Some(FileKind::Directory) {
+                found.push(path);
+            } else if depth < MAX_DEPTH {
+                open.push((path, depth.saturating_add(1)));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Reads the list of hidden paths.

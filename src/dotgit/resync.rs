@@ -73,6 +73,7 @@ impl GitDirectory {
             Ok(hidden) => state.hidden = hidden,
             Err(error) => log::warn!("the hidden refs of a git directory: {error}"),
         }
+        state.own_loose.forget();
         let mut changes = Announcement::default();
         let compared = std::mem::replace(&mut state.compared, Timestamp::now());
         let names: Vec<(Ino, Vec<u8>, Ino)> = state
@@ -167,7 +168,13 @@ impl GitDirectory {
                 return Ok(());
             };
             match (now, dir) {
-                (Some(now), _) if (now.dev, now.ino) == known => {}
+                (Some(now), _) if (now.dev, now.ino) == known => {
+                    let path = state.path(ino)?;
+                    if layout::is_ref(&path) && self.gives_way(state, &path)? {
+                        state.take_name(parent, name);
+                        changes.invalidations.extend(entry(parent, name));
+                    }
+                }
                 (Some(now), Some(dir)) if now.kind == FileKind::Directory => {
                     let opened = Arc::new(host_dir::open_dir(&dir, name)?);
                     state.set_own_dir(ino, opened);
@@ -247,6 +254,7 @@ impl GitDirectory {
         };
         self.pin(&mut state, ino)?;
         self.remove_unknown(path)?;
+        self.note_own_ref(&mut state, path, false);
         state.take_name(at, name);
         Ok(entry(at, name).into_iter().collect())
     }

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::packed::{format_merged, parse};
 use tine_workspace::Caller;
+
+mod refs;
 
 const ME: Caller = Caller::new(0, 0);
 
@@ -501,140 +502,6 @@ fn what_is_parsed_is_written_again() {
     let (refs, _) = parse(text.concat().as_bytes());
     let merged = format_merged(std::iter::empty(), &refs);
     assert!(String::from_utf8(merged).unwrap().ends_with(&text.concat()));
-}
-
-impl Pair {
-    /// Refs as git reads them: loose ones over packed ones.
-    fn refs(&self) -> BTreeMap<String, String> {
-        let packed = self.read("packed-refs").unwrap_or_default();
-        let mut refs: BTreeMap<String, String> = parse(packed.as_bytes())
-            .0
-            .into_iter()
-            .map(|(name, packed)| (text(name), text(packed.id)))
-            .collect();
-        let mut names = Vec::new();
-        self.shown
-            .readdir(self.dir("refs/heads"), 2, &mut |entry| {
-                names.push(text(entry.name.clone()));
-                true
-            })
-            .unwrap();
-        for name in names {
-            let name = format!("refs/heads/{name}");
-            let value = self.read(&name).unwrap();
-            refs.insert(name, value.trim_end().to_owned());
-        }
-        refs
-    }
-
-    /// Replaces `packed-refs` as git does.
-    fn pack(&self, refs: &BTreeMap<String, String>) {
-        let lines = refs.iter().map(|(name, id)| format!("{id} {name}\n"));
-        self.write("", "packed-refs", &lines.collect::<String>());
-    }
-
-    /// Deletes a ref as git does: from the packed ones first.
-    fn delete(&self, name: &str) {
-        let packed = self.read("packed-refs").unwrap_or_default();
-        let mut refs = parse(packed.as_bytes()).0;
-        if refs.remove(name.as_bytes()).is_some() {
-            let rest = refs.into_iter();
-            let rest = rest.map(|(name, packed)| (text(name), text(packed.id)));
-            self.pack(&rest.collect());
-        } else {
-            let (root, lock) = (self.shown.root(), b"packed-refs.lock");
-            self.shown.mknod(ME, root, lock, 0o100_644).unwrap();
-            self.shown.unlink(root, lock).unwrap();
-        }
-        if self.find(name).unwrap().is_some() {
-            let (dir, file) = name.rsplit_once('/').unwrap();
-            self.shown.unlink(self.dir(dir), file.as_bytes()).unwrap();
-        }
-    }
-}
-
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap()
-}
-
-fn id(number: u64) -> String {
-    format!("{number:040x}")
-}
-
-/// Random changes of refs on both sides show what the model says.
-#[test]
-fn refs_are_those_of_the_model() {
-    for seed in 1..=60u64 {
-        let pair = Pair::new(|_, _| {});
-        let mut main: BTreeMap<String, String> = BTreeMap::new();
-        // A removed ref is `None`.
-        let mut own: BTreeMap<String, Option<String>> = BTreeMap::new();
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut next = |end: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % end
-        };
-        for step in 0..60 {
-            let name = format!("refs/heads/b{}", next(5));
-            let value = id(step + 100);
-            let what = next(7);
-            match what {
-                0 => {
-                    fs::write(pair.main(&name), value.clone() + "\n").unwrap();
-                    main.insert(name.clone(), value);
-                }
-                1 => {
-                    let lines = main.iter().map(|(name, id)| format!("{id} {name}\n"));
-                    let text = lines.collect::<String>() + &id(5) + " refs/tine/secret\n";
-                    fs::write(pair.main("packed-refs.lock"), text).unwrap();
-                    fs::rename(pair.main("packed-refs.lock"), pair.main("packed-refs")).unwrap();
-                    for name in main.keys() {
-                        let _ = fs::remove_file(pair.main(name));
-                    }
-                }
-                2 | 3 => {
-                    let short = name.rsplit('/').next().unwrap();
-                    pair.write("refs/heads", short, &(value.clone() + "\n"));
-                    own.insert(name.clone(), Some(value));
-                }
-                4 => {
-                    if pair.refs().contains_key(&name) {
-                        pair.delete(&name);
-                        // Only a ref that the main repository has is hidden from then on.
-                        if main.contains_key(&name) || own.get(&name) == Some(&None) {
-                            own.insert(name.clone(), None);
-                        } else {
-                            own.remove(&name);
-                        }
-                    }
-                }
-                _ => {
-                    let refs = pair.refs();
-                    pair.pack(&refs);
-                    for name in refs.keys().filter(|_| what == 5) {
-                        if pair.find(name).unwrap().is_some() {
-                            let (dir, file) = name.rsplit_once('/').unwrap();
-                            pair.shown.unlink(pair.dir(dir), file.as_bytes()).unwrap();
-                        }
-                    }
-                }
-            }
-            let mut expected = main.clone();
-            for (name, value) in &own {
-                match value {
-                    Some(value) => expected.insert(name.clone(), value.clone()),
-                    None => expected.remove(name),
-                };
-            }
-            assert_eq!(
-                pair.refs(),
-                expected,
-                "seed {seed}, step {step}, {what} {name}"
-            );
-        }
-    }
 }
 
 /// A program that makes many files and directories must not take all descriptors of the daemon.
