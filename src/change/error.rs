@@ -91,7 +91,7 @@ pub enum ChangeError {
         "`tine list` says why; wait for the end of a `git gc` there; a commit that it refuses is made anew by `git commit --amend` in the fork"
     )]
     InForkAlone(ObjectId),
-    /// Ref (full name) of an object that the main repository does not have.
+    /// Ref (full name) of an object that the main repository lacks.
     #[error("{0} is in the fork alone: the main repository does not have its object")]
     #[failure(NotTakenOver)]
     #[hint(

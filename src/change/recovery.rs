@@ -89,7 +89,7 @@ pub struct RecoverEntry {
     /// Kept snapshots, the oldest first.
     #[serde(default)]
     pub snapshots: Vec<KeptSnapshot>,
-    /// The fork's own refs by full name, as far as the main repository lacked them.
+    /// The fork's own refs that the main repository lacked, by full name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refs: BTreeMap<String, KeptRef>,
     /// Number of the handoff or review.

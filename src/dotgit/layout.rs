@@ -17,7 +17,7 @@ pub(crate) const ALIAS: &[u8] = b"objects/.git";
 /// The alias of [`TINE`].
 pub(crate) const ALIAS_OF_TINE: &[u8] = b"objects/.git/tine";
 
-/// Directory of the git directories of worktrees that were made in the fork.
+/// Directory of the git directories of the fork's worktrees.
 pub(crate) const WORKTREES: &[u8] = b"worktrees";
 
 pub(crate) const PACKED_REFS: &[u8] = b"packed-refs";
@@ -53,7 +53,7 @@ pub(crate) enum Zone {
     Fixed,
 }
 
-/// Returns whether a path is HEAD, of the fork or of a worktree made in it.
+/// Returns whether a path is the fork's HEAD, or its worktree's.
 pub(crate) fn is_head(path: &[u8]) -> bool {
     let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
     matches!(parts[..], [b"HEAD"] | [WORKTREES, _, b"HEAD"])

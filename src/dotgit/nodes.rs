@@ -257,7 +257,7 @@ impl State {
         Ok(Some(Arc::new(own)))
     }
 
-    /// Returns the identity of the fork's own directory `ino`, if the fork has one.
+    /// Returns the identity of the fork's own directory `ino`, if any.
     ///
     /// # Errors
     /// `ENOTDIR` if the node is no directory, and the error of `fstat(2)`.
@@ -274,7 +274,7 @@ impl State {
         }
     }
 
-    /// Returns whether the node is a directory that the fork has, and open.
+    /// Returns whether the node is an own directory that is open.
     pub(crate) fn is_open_dir(&self, ino: Ino) -> bool {
         let body = self.nodes.get(&ino).map(|node| &node.body);
         matches!(
@@ -285,7 +285,7 @@ impl State {
         )
     }
 
-    /// Sets the fork's own directory of a node, and closes the oldest others.
+    /// Sets a node's own directory, and closes the oldest others.
     pub(crate) fn set_own_dir(&mut self, ino: Ino, opened: Arc<File>) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.body = Body::own_dir(opened);
@@ -607,7 +607,7 @@ pub(crate) fn stat_if_there(dir: &File, name: &[u8]) -> io::Result<Option<HostSt
 /// Time for which a file is kept open that has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptOpen {
-    /// As long as the kernel knows it.
+    /// While the kernel knows it.
     Always,
     /// Until many others of this kind were opened.
     Longer,

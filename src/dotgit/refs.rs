@@ -74,7 +74,7 @@ impl GitDirectory {
             .try_for_each(|path| self.adopt_head(&mut state, path))
     }
 
-    /// Makes the branch that the HEAD at `path` is on the fork's own.
+    /// Makes the branch of the HEAD at `path` the fork's own.
     pub(crate) fn adopt_head(&self, state: &mut State, path: &[u8]) -> io::Result<()> {
         let head = read_if_there(&self.own, path)?;
         let Some(name) = head

@@ -201,7 +201,7 @@ impl Repository {
         }
     }
 
-    /// Sets what brings the commit of a fork's HEAD that is not here yet.
+    /// Sets what brings a commit of a fork's HEAD here.
     ///
     /// Git in a fork may commit between a take-over and a look at HEAD. A second call does nothing.
     pub fn set_bringer(&self, bringer: Bringer) {

@@ -427,7 +427,7 @@ pub(crate) fn holder_of(
         Some(branches::Holder::Fork(_, dir)) if known.is_pending(branch) => {
             Holder::Checkout(branch.to_owned(), dir)
         }
-        // Somebody moved the branch here, and the fork goes on with its own.
+        // Another program moved the branch here, and the fork goes on with its own.
         Some(branches::Holder::Fork(fork, _))
             if has_another(daemon, repository, &fork, branch)? =>
         {
@@ -446,7 +446,7 @@ pub(crate) fn holder_of(
     })
 }
 
-/// Returns whether a fork's own branch is not where the main repository's of that name is.
+/// Returns whether a fork's own branch is elsewhere than `branch`.
 fn has_another(
     daemon: &Daemon,
     repository: &Repository,
@@ -459,7 +459,7 @@ fn has_another(
     }
     taking::bring_fork(daemon, fork);
     let own = repository.refs_at(&daemon.store.own_git_dir(fork));
-    // A fork whose git directory is damaged is told of elsewhere.
+    // Other commands report a damaged git directory.
     let own = own.branch_target(branch).ok().flatten();
     Ok(own.is_some() && own != repository.branch_target(branch)?)
 }

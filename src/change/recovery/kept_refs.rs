@@ -17,10 +17,10 @@ pub struct OwnRefs {
     pub in_fork_alone: Vec<String>,
 }
 
-/// Returns the fork's own refs that the main repository lacks or has otherwise.
+/// Returns the fork's own refs that the main repository lacks.
 ///
-/// Those of a linked worktree are from when it was a repository of its own. The stash and refs of
-/// operations in progress are left out.
+/// Those with another value there are among them. Those of a linked worktree are from when it was a
+/// repository of its own. The stash and refs of operations in progress are left out.
 ///
 /// # Errors
 /// [`ChangeError::Git`] if refs cannot be read.
@@ -67,9 +67,9 @@ fn reaches(repository: &Repository, target: ObjectId, id: ObjectId) -> bool {
     is_ancestor.unwrap_or(false)
 }
 
-/// Creates the refs in a fork that has none of these names, and returns their number.
+/// Creates refs in a fork, and returns their number.
 ///
-/// Does nothing in a linked worktree.
+/// Names that it has are left out. Does nothing in a linked worktree.
 ///
 /// # Errors
 /// [`ChangeError::Git`] if a ref is invalid, or cannot be written.

@@ -60,7 +60,7 @@ impl HeldSet {
 }
 
 impl Repository {
-    /// Holds loose objects here that a fork's `tips` need and the fork lacks.
+    /// Holds loose objects that a fork's `tips` need from here.
     ///
     /// A running `git gc` may remove them, because no ref names them yet: git in the fork found them
     /// here and wrote no copies. `known` are tips here. What is packed is not held.

@@ -27,7 +27,7 @@ const UNFINISHED: &str = "lfs/tmp";
 /// Bytes that are copied at once.
 const BLOCK: usize = 1 << 20;
 
-/// Copies the objects that `main` lacks, checks them, and removes them from `dir`.
+/// Moves the objects in `dir` to `main`, and checks them.
 ///
 /// A file with another content than its name says stays where it is. `remove` removes a file while
 /// the directory is mounted.
@@ -77,7 +77,7 @@ fn is_hex(name: &[u8], len: usize) -> bool {
     name.len() == len && name.iter().all(is_digit)
 }
 
-/// Copies an object into the main repository, if it is what its name says.
+/// Copies an object if it is what its name says.
 fn copy_checked(
     main: &Repository,
     dir: &OwnDir,

@@ -140,7 +140,9 @@ impl GitPoint {
         renamed
     }
 
-    /// Returns this point with refs that it lacks, by full name, and their number.
+    /// Returns this point with refs that it lacks, and their number.
+    ///
+    /// The names are full.
     #[must_use]
     pub fn with_missing(&self, refs: &BTreeMap<String, ObjectId>) -> (GitPoint, usize) {
         let mut more = self.clone();
@@ -474,9 +476,10 @@ impl Repository {
         self.move_head_to_point(worktree, store, (from, to), &reflog)
     }
 
-    /// Renames a branch in a fork's own git directory (short names), with its reflog.
+    /// Renames a branch in a fork's own git directory.
     ///
-    /// Does nothing for a fork without the branch, except that HEAD follows.
+    /// The names are short. The reflog goes along, and HEAD follows, also in a fork without the
+    /// branch.
     ///
     /// # Errors
     /// As in [`Repository::move_to_point`], and [`GitError::Io`] if the reflog cannot be moved.

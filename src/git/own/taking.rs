@@ -34,7 +34,7 @@ const MAX_CHECKS: usize = 200;
 /// Time after which a tip that lacked an object is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Age at which git takes the file of a `git gc` for a killed one's.
+/// Age at which git ignores the file of a `git gc`.
 const GC_FILE_AGE: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// Number of attempts to leave the objects to the main repository.
@@ -656,7 +656,7 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// Returns whether a `git gc` runs in the fork, as far as its file tells.
+    /// Returns whether a `git gc` seems to run in the fork.
     fn is_repacked(&self) -> bool {
         let stat = self.dir.stat_file(Path::new("gc.pid"));
         let settled = SystemTime::now().checked_sub(GC_FILE_AGE);

@@ -1,9 +1,9 @@
 //! Takes over what forks made in git directories of their own.
 //!
-//! A few threads take over each fork shortly after its refs moved, so that a fork with much to bring
-//! does not hold up others. A request that holds the fork's lock takes over first what they have
-//! not, so it sees every commit of the fork. The same threads protect what is staged, a moment after
-//! the index changed.
+//! A few threads take over each fork shortly after its refs moved. A fork with much to bring does
+//! not hold up others. A request that holds the fork's lock takes over first what the threads have
+//! not, so it sees every commit of the fork. The same threads protect what is staged, a moment
+//! after the index changed.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ const INDEX_PAUSE: Duration = Duration::from_millis(100);
 /// Pause between looks whether a program prunes what was just taken over.
 const HELD_PAUSE: Duration = Duration::from_millis(300);
 
-/// Age of what was taken over from which the maintenance looks after it.
+/// Time after a take-over in which the threads look after it.
 const HELD_AGE: Duration = Duration::from_secs(10);
 
 /// Maximum number of threads, each with one fork.
@@ -223,9 +223,10 @@ fn run(daemon: &Arc<Daemon>) {
     state.threads -= 1;
 }
 
-/// Waits for the next work that is due, of a fork that no other thread has.
+/// Waits for the next work that is due.
 ///
-/// `None` if the daemon ends, and after some time without work.
+/// Forks that another thread has are left out. `None` if the daemon ends, and after some time
+/// without work.
 fn next(daemon: &Daemon, state: &mut MutexGuard<'_, Pending>) -> Option<(ForkName, Due)> {
     let idle_until = Instant::now() + IDLE;
     loop {
