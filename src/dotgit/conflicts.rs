@@ -12,14 +12,14 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::GitDirectory;
 use crate::layout;
-use crate::listing::path_of;
+use crate::listing::list_if_there;
 use crate::nodes::State;
 use crate::packed::Refs;
 use crate::refs::{MAX_DEPTH, loose_refs};
-use crate::{GitDirectory, is_missing};
 use tine_attr::FileKind;
-use tine_sys::beneath::{self, Access};
+use tine_sys::beneath;
 use tine_sys::host_dir;
 
 /// Directories of refs that are never in the way of a ref.
@@ -290,14 +290,6 @@ fn keys_below<'m, V>(
 
 fn has_below(refs: &Refs, dir: &[u8]) -> bool {
     keys_below(refs, dir).next().is_some()
-}
-
-/// Lists a directory below `top`; a missing one is empty.
-fn list_if_there(top: &File, dir: &[u8]) -> io::Result<Vec<(Vec<u8>, Option<FileKind>)>> {
-    match beneath::open(top, path_of(dir), Access::Read).and_then(beneath::list) {
-        Err(error) if is_missing(&error) => Ok(Vec::new()),
-        listed => listed,
-    }
 }
 
 /// Removes a directory with only directories in it.

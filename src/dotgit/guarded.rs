@@ -9,10 +9,10 @@ use crate::guarding::{
     self, GitRole, GuardedTree, MAX_CHECKED, NameChecks, NameVerdict, NewFile, is_fleeting_name,
 };
 use crate::layout::{self, PACKED_REFS};
-use crate::listing::path_of;
+use crate::listing::{list_if_there, path_of};
 use crate::nodes::{self, Body, ROOT, State};
 use crate::packed::read_if_there;
-use crate::{GitDirectory, LookedUp, errno, is_missing, refs};
+use crate::{GitDirectory, LookedUp, errno, refs};
 use tine_attr::{Attr, FileKind, Ino, Timestamp};
 use tine_sys::beneath::{self, Access, HostStat};
 use tine_sys::host_dir;
@@ -37,13 +37,8 @@ impl GuardedTree for OwnFiles<'_> {
     }
 
     fn list(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, FileKind)>> {
-        let dir = match beneath::open(self.0, path_of(path), Access::Read) {
-            Err(error) if is_missing(&error) => return Ok(Vec::new()),
-            dir => dir?,
-        };
-        let names = beneath::list(dir)?;
         let kind = |kind: Option<FileKind>| kind.unwrap_or(FileKind::Symlink);
-        Ok(names
+        Ok(list_if_there(self.0, path)?
             .into_iter()
             .map(|(name, of)| (name, kind(of)))
             .collect())

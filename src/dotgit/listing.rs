@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::hash::Hasher;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,9 +12,9 @@ use siphasher::sip::SipHasher13;
 
 use crate::layout::{self, ALIAS, CHANGED, PACKED_REFS, TINE};
 use crate::nodes::{ROOT, State};
-use crate::{GitDirectory, Listed};
+use crate::{GitDirectory, Listed, is_missing};
 use tine_attr::{Attr, FileKind, Ino};
-use tine_sys::beneath;
+use tine_sys::beneath::{self, Access};
 use tine_sys::host_dir;
 
 /// Positions of `.` and `..` in a listing.
@@ -151,7 +152,7 @@ impl GitDirectory {
         }
         if let Some(lent) = layout::lent(&path)
             && let Some(top) = self.lent.get(lent.top)
-            && let Ok(dir) = beneath::open(top, path_of(&lent.path), beneath::Access::Read)
+            && let Ok(dir) = beneath::open(top, path_of(&lent.path), Access::Read)
             && let Ok(found) = beneath::list(dir)
         {
             let packed = if layout::is_ref(&path) {
@@ -213,6 +214,17 @@ fn position(name: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(name);
     (hasher.finish() >> 1).clamp(DOT_DOT + 1, i64::MAX as u64 - 1)
+}
+
+/// Name and kind in a directory; the file system may not tell the kind.
+type Entry = (Vec<u8>, Option<FileKind>);
+
+/// Lists a directory below `top`; a missing one is empty.
+pub(crate) fn list_if_there(top: &File, dir: &[u8]) -> io::Result<Vec<Entry>> {
+    match beneath::open(top, path_of(dir), Access::Read).and_then(beneath::list) {
+        Err(error) if is_missing(&error) => Ok(Vec::new()),
+        listed => listed,
+    }
 }
 
 pub(crate) fn path_of(bytes: &[u8]) -> &Path {

@@ -4,14 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
 
+use crate::GitDirectory;
 use crate::conflicts::remove_empty_dirs;
 use crate::layout::{self, TINE, WORKTREES};
-use crate::listing::path_of;
+use crate::listing::list_if_there;
 use crate::nodes::{self, State};
 use crate::packed::read_if_there;
-use crate::{GitDirectory, is_missing};
 use tine_attr::FileKind;
-use tine_sys::beneath::{self, Access};
 use tine_sys::host_dir;
 
 /// File with the lent paths that the fork removed.
@@ -61,13 +60,8 @@ impl GitDirectory {
     /// it, is on.
     pub(crate) fn adopt_heads(&self) -> io::Result<()> {
         let mut heads = vec![b"HEAD".to_vec()];
-        match beneath::open(&self.own, path_of(WORKTREES), Access::Read) {
-            Err(error) if is_missing(&error) => {}
-            dir => {
-                let names = beneath::list(dir?)?.into_iter();
-                heads.extend(names.map(|(name, _)| [WORKTREES, b"/", &name, b"/HEAD"].concat()));
-            }
-        }
+        let names = list_if_there(&self.own, WORKTREES)?.into_iter();
+        heads.extend(names.map(|(name, _)| [WORKTREES, b"/", &name, b"/HEAD"].concat()));
         let mut state = self.state.lock();
         heads
             .iter()
@@ -147,13 +141,7 @@ pub(crate) fn loose_refs(top: &File) -> io::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut open = vec![(b"refs".to_vec(), 0_usize)];
     while let Some((dir, depth)) = open.pop() {
-        let listed = beneath::open(top, crate::listing::path_of(&dir), Access::Read);
-        let listed = match listed.and_then(beneath::list) {
-            Ok(listed) => listed,
-            Err(error) if is_missing(&error) => continue,
-            Err(error) => return Err(error),
-        };
-        for (name, kind) in listed {
+        for (name, kind) in list_if_there(top, &dir)? {
             let path = layout::join(&dir, &name);
             if layout::lent(&path).is_none() {
                 continue;

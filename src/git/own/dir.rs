@@ -228,6 +228,7 @@ impl OwnDir {
     }
 }
 
-fn is_missing(error: &io::Error) -> bool {
+/// Returns whether there is no file of a name.
+pub(super) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

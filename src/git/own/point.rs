@@ -20,7 +20,7 @@ use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
 use gix::refs::{FullName, Target};
 use serde::{Deserialize, Serialize};
 
-use super::dir::OwnDir;
+use super::dir::{OwnDir, is_missing};
 use super::logged::KEEPER;
 use super::tips::{Tips, Value, read_values};
 use crate::index::{IndexTree, intents_to_add};
@@ -618,11 +618,6 @@ fn update(name: &str, old: Option<&String>, new: &str, reflog: &str) -> Result<R
 }
 
 /// Replaces a file of the own git directory, durably.
-fn is_missing(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind;
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
 fn replace(path: &PathBuf, content: &[u8]) -> Result<(), GitError> {
     let new = path.with_extension("tine-new");
     let written = fs::File::create(&new).and_then(|mut file| {
