@@ -216,7 +216,7 @@ fn position(name: &[u8]) -> u64 {
     (hasher.finish() >> 1).clamp(DOT_DOT + 1, i64::MAX as u64 - 1)
 }
 
-/// Name and kind in a directory; the file system may not tell the kind.
+/// Name in a directory, and its kind if it is known.
 type Entry = (Vec<u8>, Option<FileKind>);
 
 /// Lists a directory below `top`; a missing one is empty.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use crate::layout::{self, ALIAS, ALIAS_OF_TINE, CHANGED, Lent, PACKED_REFS, TINE};
+use crate::layout::{self, ALIAS, ALIAS_OF_TINE, CHANGED, Lent, PACKED_REFS, TINE, Zone};
 use crate::listing::path_of;
 use crate::nodes::{self, Body, KeptOpen, ROOT, State};
 use crate::{GitDirectory, LookedUp, errno};
@@ -205,7 +205,7 @@ impl GitDirectory {
         }
         state.note_seen(ino, path);
         LookedUp {
-            attr: Some(nodes::lent_attr(ino, stat)),
+            attr: Some(self.lent_attr(ino, stat, path)),
             keeps_name: stat.kind == FileKind::Directory && layout::is_steady(path),
             keeps_attr: false,
         }
@@ -288,6 +288,22 @@ impl GitDirectory {
         })
     }
 
+    /// Returns the attributes of what is lent at `path`.
+    ///
+    /// A directory in which the fork may make files belongs to the owner of its git directory.
+    fn lent_attr(&self, ino: Ino, stat: &HostStat, path: &[u8]) -> Attr {
+        let attr = nodes::lent_attr(ino, stat);
+        let is_open = stat.kind == FileKind::Directory && layout::zone(path) != Zone::Fixed;
+        match beneath::stat(&self.own) {
+            Ok(own) if is_open => Attr {
+                uid: own.uid,
+                gid: own.gid,
+                ..attr
+            },
+            _ => attr,
+        }
+    }
+
     /// Returns the attributes of a directory that is computed.
     fn dir_attr(&self, ino: Ino) -> io::Result<Attr> {
         let stat = beneath::stat(&self.own)?;
@@ -317,7 +333,7 @@ impl GitDirectory {
                 let path = path?;
                 match layout::lent(&path) {
                     Some(lent) => match self.stat_lent(&lent)? {
-                        Some(stat) => Ok(nodes::lent_attr(ino, &stat)),
+                        Some(stat) => Ok(self.lent_attr(ino, &stat, &path)),
                         None => Err(errno(libc::ESTALE)),
                     },
                     None => self.dir_attr(ino),

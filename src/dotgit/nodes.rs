@@ -325,6 +325,10 @@ impl State {
         let above = self.make_own_dir(parent)?;
         match host_dir::make_dir(&above, &name, 0o755) {
             Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
+            Ok(()) if tine_sys::process::effective_uid() == 0 => {
+                let owner = beneath::stat(&above)?;
+                host_dir::set_owner(&above, &name, Some(owner.uid), Some(owner.gid))?;
+            }
             _ => {}
         }
         let made = Arc::new(host_dir::open_dir(&above, &name)?);

@@ -1,10 +1,12 @@
 //! Sandboxes that let a program write its workspace and nothing else.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{assert_whole, await_taken, new_own};
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout};
+use crate::support::{
+    OutputExt, TestRepo, Tine, require_fuse, require_program, require_root, run_with_timeout,
+};
 
 /// What an agent does with git, and fails wherever `.git` is not writable.
 const WORK: &str = "
@@ -116,4 +118,40 @@ fn git_reads_where_the_git_directory_is_read_only() {
         "Add new"
     );
     assert_whole(&repo, &[&dir]);
+}
+
+/// A fork whose files root has given to another user.
+#[test]
+fn another_user_makes_refs_beside_those_of_the_main_repository() {
+    require_fuse!();
+    require_root!("be other users");
+    require_program!("setpriv");
+    let repo = TestRepo::new();
+    repo.sh_in(
+        repo.dir(),
+        "git branch feature/a; git update-ref refs/remotes/up/x HEAD; git tag v/1",
+    );
+    let tine = Tine::new(&repo);
+    let dir = tine.ok(&["new", "demo", "--allow-other", "--git", "own"]);
+    let dir = PathBuf::from(dir.trim_end());
+    let script = "
+        chown -R 1234:1234 . 2>/dev/null || true
+        as() { setpriv --reuid=1234 --regid=1234 --clear-groups \"$@\"; }
+        as git branch feature/b; as git update-ref refs/remotes/up/y HEAD; as git tag v/2
+        as git -c user.name=U -c user.email=u@example.org commit -q --allow-empty -m theirs
+        as git for-each-ref --format='%(refname)'; stat -c %u .git/refs/heads/feature .git/refs/remotes/up/y";
+    let output = repo.sh_in(&dir, script);
+    let expected = [
+        "refs/heads/feature/a",
+        "refs/heads/feature/b",
+        "refs/heads/main",
+        "refs/heads/tine/demo",
+        "refs/remotes/up/x",
+        "refs/remotes/up/y",
+        "refs/tags/v/1",
+        "refs/tags/v/2",
+        "1234",
+        "1234",
+    ];
+    assert_eq!(output, expected.join("\n"));
 }

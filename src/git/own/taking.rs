@@ -31,7 +31,7 @@ use tine_sys::pause;
 /// Each refused tip costs a few. Those that are left are refused without a check.
 const MAX_CHECKS: usize = 200;
 
-/// Time after which a tip that lacked an object is tried again.
+/// Shortest pause before a tip that lacked an object is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Age at which git ignores the file of a `git gc`.
@@ -77,8 +77,31 @@ pub struct RejectedRef {
     pub id: Option<ObjectId>,
     /// Reason, in one line.
     pub reason: String,
-    /// Time of a rejection that another attempt may not repeat: an object was missing.
-    missing_since: Option<Instant>,
+    /// Attempts that failed because an object was missing.
+    missing: Option<Missing>,
+}
+
+/// Times of the first and the last attempt that lacked an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Missing {
+    first: Instant,
+    last: Instant,
+}
+
+impl Missing {
+    /// Returns whether it is time for another attempt.
+    ///
+    /// The pauses grow, because some objects never come back.
+    fn is_due(&self) -> bool {
+        let pause = self.last.duration_since(self.first);
+        self.last.elapsed() >= pause.max(RETRY_INTERVAL)
+    }
+}
+
+impl RejectedRef {
+    fn is_due(&self) -> bool {
+        self.missing.as_ref().is_some_and(Missing::is_due)
+    }
 }
 
 /// Returns whether a tip is rejected because an object is missing.
@@ -212,7 +235,9 @@ impl Taking<'_> {
         let shallow = shallow.map(|stat| (stat.ino, stat.size, stat.mtime));
         let memory = &self.last.memory;
         let has_same_ends = memory.shallow == shallow;
+        let is_due = self.rejected_before.values().any(RejectedRef::is_due);
         let is_same = !self.is_again
+            && !is_due
             && has_same_ends
             && memory.named == self.tips.named
             && memory.log_stamps == self.tips.log_stamps;
@@ -361,23 +386,26 @@ impl Taking<'_> {
         {
             log::info!("{}: {name} is not taken over: {reason}", self.fork);
         }
-        let missing_since = is_for_missing(&reason).then(Instant::now);
+        let missing = is_for_missing(&reason).then(|| {
+            let last = Instant::now();
+            let before = self.rejected_before.get(&name);
+            let before = before.filter(|old| old.id == id);
+            let first = before.and_then(|old| old.missing);
+            let first = first.map_or(last, |missing| missing.first);
+            Missing { first, last }
+        });
         self.done.rejected.push(RejectedRef {
             name,
             id,
             reason,
-            missing_since,
+            missing,
         });
     }
 
     /// Rejects the tip again if it was rejected before.
     fn is_rejected(&mut self, name: &str, id: ObjectId) -> bool {
         let old = self.rejected_before.get(name);
-        let is_over = |old: &&RejectedRef| {
-            let since = old.missing_since;
-            since.is_some_and(|since| since.elapsed() >= RETRY_INTERVAL)
-        };
-        let old = old.filter(|old| old.id == Some(id) && !is_over(old));
+        let old = old.filter(|old| old.id == Some(id) && !old.is_due());
         let old = old.cloned();
         let is_rejected = old.is_some();
         self.done.rejected.extend(old);
