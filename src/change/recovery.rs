@@ -293,11 +293,14 @@ fn read(repository: &Repository, tree_id: ObjectId) -> Result<RecoverEntry, Chan
     })?)
 }
 
-/// Returns whether an entry may keep commits that nothing else reaches.
+/// Returns whether an entry may keep refs, or commits that nothing else reaches.
 ///
 /// An unreadable entry may.
 pub fn may_be_work(repository: &Repository, tree_id: ObjectId) -> bool {
     let only_here = || {
+        if read(repository, tree_id).map_or(true, |entry| !entry.refs.is_empty()) {
+            return Ok(true);
+        }
         let kept = repository.recoverable_commits(tree_id)?;
         if kept
             .iter()

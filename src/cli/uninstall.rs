@@ -154,8 +154,11 @@ pub(super) fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> 
                 force: verb.force,
             };
             let deleted = connection.call_as(&request, &signers)?;
-            let goes =
-                deleted.snapshots_only && deleted.superseded == 0 && !verb.force && !verb.keep_refs;
+            let goes = deleted.snapshots_only
+                && deleted.superseded == 0
+                && deleted.refs == 0
+                && !verb.force
+                && !verb.keep_refs;
             if goes && let Some(id) = deleted.recover {
                 let_go.insert(recovery::ref_name(id));
             }

@@ -260,6 +260,22 @@ fn work_that_nothing_else_has_is_named_and_nothing_is_removed() {
     );
 }
 
+/// Only the fork has the name, though all have the commit.
+#[test]
+fn a_tag_that_a_fork_alone_had_is_kept() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.git_in(&dir, &["tag", "mine"]);
+    let gone = tine.json(&["uninstall"]);
+    let kept = format!("refs/tine/+recover/{}", gone["forks"][0]["recover"]);
+    assert_eq!(gone["refs_kept"], serde_json::json!([kept]));
+    assert!(tine.fails(3, &["uninstall"]).contains(&kept));
+    tine.ok(&["recover", "1"]);
+    assert_eq!(repo.git_in(&dir, &["tag"]), "mine");
+}
+
 #[test]
 fn refs_and_settings_of_others_stay() {
     require_fuse!();

@@ -19,8 +19,9 @@ pub struct OwnRefs {
 
 /// Returns the fork's own refs that the main repository lacks.
 ///
-/// Those with another value there are among them. Those of a linked worktree are from when it was a
-/// repository of its own. The stash and refs of operations in progress are left out.
+/// Those with another value there are among them, unless a branch there has moved on from that of
+/// the fork. Those of a linked worktree are from when it was a repository of its own. The stash and
+/// refs of operations in progress are left out.
 ///
 /// # Errors
 /// [`ChangeError::Git`] if refs cannot be read.
@@ -40,8 +41,10 @@ pub fn own_refs(
         if tip.kind != OwnTipKind::Ref || is_symbolic || !is_in_points(&tip.name) {
             continue;
         }
+        // A fork of a fork has the branches of the other one as they were.
+        let may_lag = !worktree.is_own() || !tip.name.starts_with("refs/tags/");
         if let Some(target) = repository.target_of(&tip.name)?
-            && (target == tip.id || !worktree.is_own() && reaches(repository, target, tip.id))
+            && (target == tip.id || may_lag && reaches(repository, target, tip.id))
         {
             continue;
         }
@@ -60,8 +63,6 @@ pub fn own_refs(
 }
 
 /// Returns whether a branch at `target` may have been at `id` before.
-///
-/// A linked worktree may have moved it on.
 fn reaches(repository: &Repository, target: ObjectId, id: ObjectId) -> bool {
     let is_ancestor = repository.is_ancestor(id, target);
     is_ancestor.unwrap_or(false)

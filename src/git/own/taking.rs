@@ -108,13 +108,8 @@ impl RejectedRef {
 ///
 /// A program in the main repository may have removed it for a moment.
 fn is_for_missing(reason: &str) -> bool {
-    const REASONS: [&str; 4] = [
-        "the object ",
-        "did not receive expected object",
-        "bad object",
-        "missing",
-    ];
-    REASONS.iter().any(|start| reason.starts_with(start))
+    const STARTS: [&str; 3] = ["did not receive expected object", "bad object", "missing "];
+    reason.ends_with(" is missing") || STARTS.iter().any(|start| reason.starts_with(start))
 }
 
 /// State that spares the next call work. It may be lost.
