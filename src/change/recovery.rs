@@ -293,7 +293,9 @@ fn read(repository: &Repository, tree_id: ObjectId) -> Result<RecoverEntry, Chan
     })?)
 }
 
-/// Returns whether an entry may keep refs, or commits that nothing else reaches.
+/// Returns whether an entry may keep work.
+///
+/// That is refs, or commits that nothing else reaches.
 ///
 /// An unreadable entry may.
 pub fn may_be_work(repository: &Repository, tree_id: ObjectId) -> bool {
