@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::ChangeError;
 use super::recovery::{KeptSnapshot, parse};
-use tine_git::own::{OwnTipKind, former_tips, own_tips};
+use tine_git::own::{OwnTipKind, tips_of};
 use tine_git::refs::is_for_layers;
 use tine_git::worktree::OwnObject;
 use tine_git::{ObjectId, Repository, Worktree};
@@ -111,9 +111,7 @@ fn candidates_of(
     worktree: &Worktree,
 ) -> Result<Vec<Candidate>, ChangeError> {
     let mut candidates = Vec::new();
-    let tips = if worktree.is_own() {
-        own_tips(repository, worktree.git_dir())?
-    } else {
+    if !worktree.is_own() {
         let own = worktree.own_objects().into_iter();
         candidates.extend(own.map(|(kind, id)| Candidate {
             is_stash: kind == OwnObject::Autostash,
@@ -123,9 +121,9 @@ fn candidates_of(
             },
             ..Candidate::superseded(id)
         }));
-        former_tips(repository, fork.as_str())?
-    };
-    candidates.extend(tips.into_iter().map(|tip| match tip.kind {
+    }
+    let tips = tips_of(repository, fork.as_str(), worktree)?.into_iter();
+    candidates.extend(tips.map(|tip| match tip.kind {
         OwnTipKind::Stash { message } => Candidate {
             stem: "stash".to_owned(),
             id: tip.id,

@@ -174,7 +174,7 @@ fn run_maintenance(daemon: &Arc<Daemon>, options: &ServerOptions) {
             daemon.maintain(&slot);
         }
         daemon.repository.confirm_pending();
-        if let Err(error) = daemon.repository.restore_held(None) {
+        if let Err(error) = daemon.repository.restore_held() {
             log::warn!("objects that forks made could not be looked at: {error}");
         }
         if expired_at.is_none_or(|at| at.elapsed() >= COLLECT_EVERY) {

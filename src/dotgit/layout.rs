@@ -55,8 +55,7 @@ pub(crate) enum Zone {
 
 /// Returns whether a path is the fork's HEAD, or its worktree's.
 pub(crate) fn is_head(path: &[u8]) -> bool {
-    let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
-    matches!(parts[..], [b"HEAD"] | [WORKTREES, _, b"HEAD"])
+    in_worktree(path).unwrap_or(path) == b"HEAD"
 }
 
 /// Returns the zone of a path.
@@ -161,7 +160,7 @@ pub(crate) fn change_at(path: &[u8]) -> Option<GitChange> {
 
 /// Returns the rest of a path below `worktrees/<worktree>/`.
 fn in_worktree(path: &[u8]) -> Option<&[u8]> {
-    let path = path.strip_prefix(b"worktrees/")?;
+    let path = path.strip_prefix(WORKTREES)?.strip_prefix(b"/")?;
     let slash = path.iter().position(|&byte| byte == b'/')?;
     path.get(slash.checked_add(1)?..)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{KeptRef, parse};
 use crate::ChangeError;
-use tine_git::own::{OwnTipKind, former_tips, is_in_points, own_tips};
+use tine_git::own::{OwnTipKind, is_in_points, tips_of};
 use tine_git::{Kind, ObjectId, Repository, Worktree};
 use tine_store::ForkName;
 
@@ -31,12 +31,7 @@ pub fn own_refs(
     worktree: &Worktree,
 ) -> Result<OwnRefs, ChangeError> {
     let mut own = OwnRefs::default();
-    let tips = if worktree.is_own() {
-        own_tips(repository, worktree.git_dir())?
-    } else {
-        former_tips(repository, fork.as_str())?
-    };
-    for tip in tips {
+    for tip in tips_of(repository, fork.as_str(), worktree)? {
         let is_symbolic = tip.name.ends_with("/HEAD");
         if tip.kind != OwnTipKind::Ref || is_symbolic || !is_in_points(&tip.name) {
             continue;

@@ -10,7 +10,7 @@ use super::dir::{Found, OwnDir};
 use super::settings::own_in;
 use super::tips::{OwnTip, OwnTipKind, kept_tips, own_tips};
 use crate::refs::read_if_there;
-use crate::{GitError, Repository};
+use crate::{GitError, Repository, Worktree};
 
 /// Maximum bytes of a file that is compared.
 const MAX_COMPARED_BYTES: u64 = 16 << 20;
@@ -27,7 +27,7 @@ pub fn former_dir_of(common_dir: &Path, fork: &str) -> PathBuf {
 /// # Errors
 /// [`GitError::Library`] if refs cannot be listed, [`GitError::Io`] if the former git directory
 /// cannot be opened.
-pub fn former_tips(main: &Repository, fork: &str) -> Result<Vec<OwnTip>, GitError> {
+fn former_tips(main: &Repository, fork: &str) -> Result<Vec<OwnTip>, GitError> {
     let dir = former_dir_of(main.common_dir(), fork);
     let mut tips = if dir.is_dir() {
         own_tips(main, &dir)?
@@ -41,6 +41,25 @@ pub fn former_tips(main: &Repository, fork: &str) -> Result<Vec<OwnTip>, GitErro
         }
     }
     Ok(tips)
+}
+
+/// Lists what the git directory of a fork names.
+///
+/// For a linked worktree, that is what it named when it was a repository of its own.
+///
+/// # Errors
+/// [`GitError::Library`] if refs cannot be listed, [`GitError::Io`] if the git directory cannot be
+/// opened.
+pub fn tips_of(
+    main: &Repository,
+    fork: &str,
+    worktree: &Worktree,
+) -> Result<Vec<OwnTip>, GitError> {
+    if worktree.is_own() {
+        own_tips(main, worktree.git_dir())
+    } else {
+        former_tips(main, fork)
+    }
 }
 
 /// Lists parts of an own git directory that a linked worktree lacks.

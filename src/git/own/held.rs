@@ -107,33 +107,50 @@ impl Repository {
     /// Gives objects their names back that a concurrent pruning removed.
     ///
     /// These are objects that were taken over from forks in the last minutes. Also forgets older
-    /// ones. With `max_age` it looks only at those that were taken over in that time. Returns the
-    /// number of files that came back.
+    /// ones. Returns the number of files that came back.
     ///
     /// # Errors
     /// [`GitError::Io`] if a directory cannot be read, or a file cannot be linked.
-    pub fn restore_held(&self, max_age: Option<Duration>) -> Result<usize, GitError> {
+    pub fn restore_held(&self) -> Result<usize, GitError> {
         let top = self.common_dir().join(HELD);
-        let sets = match names(&top) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-            sets => sets.map_err(GitError::io("list", &top))?,
-        };
         let mut count = 0_usize;
-        let since = max_age.and_then(|age| SystemTime::now().checked_sub(age));
-        let is_meant = |set: &&PathBuf| since.is_none_or(|since| created_at(set) >= Some(since));
-        for set in sets.iter().filter(is_meant) {
+        for set in &names_if_there(&top)? {
             count = count.saturating_add(self.restore_set(set)?);
             if is_old(set) && !self.is_being_collected() {
                 fs::remove_dir_all(set).map_err(GitError::io("remove", set))?;
             }
         }
+        self.note_restored(count)?;
+        // It stays while another set is there.
+        let _ = fs::remove_dir(&top);
+        Ok(count)
+    }
+
+    /// Does the same for what one fork gave in the time `max_age`.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::restore_held`].
+    pub fn restore_held_of(&self, fork: &str, max_age: Duration) -> Result<usize, GitError> {
+        let since = SystemTime::now().checked_sub(max_age);
+        let mut count = 0_usize;
+        for set in names_if_there(&self.common_dir().join(HELD))? {
+            if let Some((created, of)) = maker_of(&set)
+                && of == fork
+                && since.is_none_or(|since| created >= since)
+            {
+                count = count.saturating_add(self.restore_set(&set)?);
+            }
+        }
+        self.note_restored(count)?;
+        Ok(count)
+    }
+
+    fn note_restored(&self, count: usize) -> Result<(), GitError> {
         if count > 0 {
             log::info!("{count} files of objects came back that a git program had pruned");
             self.forget_mappings()?;
         }
-        // It stays while another set is there.
-        let _ = fs::remove_dir(&top);
-        Ok(count)
+        Ok(())
     }
 
     fn restore_set(&self, set: &Path) -> Result<usize, GitError> {
@@ -199,17 +216,25 @@ fn place_of(file: &Path) -> Option<PathBuf> {
     is_of_pack.then(|| Path::new("pack").join(name))
 }
 
-/// Returns the time of a set's creation, which is in its name.
-fn created_at(set: &Path) -> Option<SystemTime> {
-    let name = set.file_name()?.to_str()?;
-    let nanos = name.split('-').next()?.parse().ok()?;
-    UNIX_EPOCH.checked_add(Duration::from_nanos(nanos))
+/// Returns a set's time of creation and fork, from its name.
+fn maker_of(set: &Path) -> Option<(SystemTime, &str)> {
+    let (nanos, fork) = set.file_name()?.to_str()?.split_once('-')?;
+    let created = UNIX_EPOCH.checked_add(Duration::from_nanos(nanos.parse().ok()?))?;
+    Some((created, fork))
 }
 
 /// Returns whether a set need not be held any more.
 fn is_old(set: &Path) -> bool {
     let modified = fs::metadata(set).and_then(|metadata| metadata.modified());
     modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > HOLD_TIME))
+}
+
+/// Lists the sets; without the directory there are none.
+fn names_if_there(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+    match names(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        sets => sets.map_err(GitError::io("list", dir)),
+    }
 }
 
 fn names(dir: &Path) -> io::Result<Vec<PathBuf>> {

@@ -3,6 +3,7 @@
 //! They are in `lfs/objects/<2 digits>/<2 digits>/<hash>` of both git directories. git-lfs writes
 //! one when the file is added, so they come before the commit that names them.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,6 +14,7 @@ use gix::hash::Kind as HashKind;
 
 use super::dir::{Found, OwnDir};
 use super::taking::RemoveObject;
+use super::tips::LogStamp;
 use crate::checksum::Checksum;
 use crate::refs::sync_if_there;
 use crate::{GitError, Repository};
@@ -27,19 +29,28 @@ const UNFINISHED: &str = "lfs/tmp";
 /// Bytes that are copied at once.
 const BLOCK: usize = 1 << 20;
 
+/// Versions of files that are not what their names say.
+pub(super) type StrangeFiles = BTreeMap<PathBuf, LogStamp>;
+
 /// Moves the objects in `dir` to `main`, and checks them.
 ///
-/// A file with another content than its name says stays where it is. `remove` removes a file while
-/// the directory is mounted.
+/// A file with another content than its name says stays where it is, and is returned. `known` are
+/// those of the last call, which need no check. `remove` removes a file while the directory is
+/// mounted.
 pub(super) fn take_large_files(
     main: &Repository,
     dir: &OwnDir,
     remove: Option<RemoveObject<'_>>,
-) -> Result<(), GitError> {
+    known: &StrangeFiles,
+) -> Result<StrangeFiles, GitError> {
+    let mut strange = StrangeFiles::new();
     for path in objects_in(dir) {
+        let stamp = dir.stat_file(&path).map(|stat| LogStamp::of(&stat));
+        let is_known = stamp.is_some() && known.get(&path) == stamp.as_ref();
         let place = main.common_dir().join(&path);
         let is_there = fs::symlink_metadata(&place).is_ok_and(|there| there.is_file());
-        if !is_there && !copy_checked(main, dir, &path, &place)? {
+        if !is_there && (is_known || !copy_checked(main, dir, &path, &place)?) {
+            strange.extend(stamp.map(|stamp| (path, stamp)));
             continue;
         }
         match remove {
@@ -48,7 +59,7 @@ pub(super) fn take_large_files(
         }
         .map_err(GitError::io("remove", dir.path_of(&path)))?;
     }
-    Ok(())
+    Ok(strange)
 }
 
 /// Lists the objects, relative to the git directory.

@@ -27,6 +27,7 @@ mod point;
 mod quarantine;
 mod ref_changes;
 mod refs;
+mod rejected;
 mod removal;
 pub mod settings;
 mod sparse;
@@ -98,12 +99,13 @@ impl Repository {
 }
 
 pub use self::creation::{OwnStart, alternates_of, copy_own};
-pub use self::former::{former_dir_of, former_tips, parts_of_its_own};
+pub use self::former::{former_dir_of, parts_of_its_own, tips_of};
 pub use self::found::forks_with_kept_head;
 pub use self::own_branch::{OthersMove, OwnBranch};
 pub use self::point::{GitPoint, is_in_points};
+pub use self::rejected::RejectedRef;
 pub use self::sparse::carry_sparse;
 pub use self::submodules::unpushed_submodules;
-pub use self::taking::{RejectedRef, RemoveObject, TakenOver};
+pub use self::taking::{RemoveObject, TakenOver};
 pub use self::tips::{OwnTip, OwnTipKind, RefsStamp, own_tips};
 pub use self::worktrees::worktrees_in;

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gix::ObjectId;
 use gix::objs::{Find, Kind, TagRefIter};
@@ -146,18 +146,8 @@ impl GitPoint {
     #[must_use]
     pub fn with_missing(&self, refs: &BTreeMap<String, ObjectId>) -> (GitPoint, usize) {
         let mut more = self.clone();
-        let is_free = |name: &&String| {
-            let mut above = name
-                .match_indices('/')
-                .filter_map(|(slash, _)| name.get(..slash));
-            let below = format!("{name}/");
-            let mut after = self.state.refs.range(below.clone()..);
-            !self.state.refs.contains_key(*name)
-                && !above.any(|above| self.state.refs.contains_key(above))
-                && !after
-                    .next()
-                    .is_some_and(|(other, _)| other.starts_with(&below))
-        };
+        let taken = &self.state.refs;
+        let is_free = |name: &&String| !taken.contains_key(*name) && !is_in_the_way(taken, name);
         for name in refs.keys().filter(is_free) {
             more.state.refs.insert(name.clone(), refs[name].to_string());
         }
@@ -310,7 +300,7 @@ impl Repository {
         }
         let head_commit = self.head_of(git_dir)?.commit_id();
         let head = values.remove("HEAD").map(text_of).unwrap_or_default();
-        values.retain(|name, _| !stays(name));
+        values.retain(|name, _| is_in_points(name));
         let hidden = read_if_there(&git_dir.join(HIDDEN))?.unwrap_or_default();
         let hidden = hidden.split(|&byte| byte == b'\n');
         let hidden = hidden.filter_map(|name| RepoPath::parse(name).ok());
@@ -435,18 +425,7 @@ impl Repository {
         let (before, after) = (&from.state.refs, &to.state.refs);
         let goes = |name: &&String| !after.contains_key(*name);
         // A name must go before a name below it comes, and the reverse.
-        let is_in_the_way = |name: &&String| {
-            let below = format!("{name}/");
-            let mut slashes = name.match_indices('/');
-            let mut new_below = after.range(below.clone()..);
-            new_below
-                .next()
-                .is_some_and(|(new, _)| new.starts_with(&below))
-                || slashes.any(|(slash, _)| {
-                    name.get(..slash)
-                        .is_some_and(|above| after.contains_key(above))
-                })
-        };
+        let is_in_the_way = |name: &&String| is_in_the_way(after, name);
         let signature = self.reflog_signature();
         let delete = |name: &String| {
             let expected = expected(before.get(name).map(String::as_str))?;
@@ -565,13 +544,22 @@ fn tagged(tag: &[u8], id: ObjectId) -> Option<ObjectId> {
     TagRefIter::from_bytes(tag, id.kind()).target_id().ok()
 }
 
-/// Returns whether a ref (full name) is a part of points.
-pub fn is_in_points(name: &str) -> bool {
-    !stays(name)
+/// Returns whether one name is a directory of the other's.
+fn is_in_the_way<V>(names: &BTreeMap<String, V>, name: &str) -> bool {
+    let below = format!("{name}/");
+    let mut after = names.range(below.clone()..);
+    let mut above = name
+        .match_indices('/')
+        .filter_map(|(slash, _)| name.get(..slash));
+    above.any(|above| names.contains_key(above))
+        || after
+            .next()
+            .is_some_and(|(other, _)| other.starts_with(&below))
 }
 
-fn stays(name: &str) -> bool {
-    STAYING.iter().any(|stays| name.starts_with(stays))
+/// Returns whether a ref (full name) is a part of points.
+pub fn is_in_points(name: &str) -> bool {
+    !STAYING.iter().any(|stays| name.starts_with(stays))
 }
 
 fn text_of(value: Value) -> String {
@@ -618,7 +606,7 @@ fn update(name: &str, old: Option<&String>, new: &str, reflog: &str) -> Result<R
 }
 
 /// Replaces a file of the own git directory, durably.
-fn replace(path: &PathBuf, content: &[u8]) -> Result<(), GitError> {
+pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), GitError> {
     let new = path.with_extension("tine-new");
     let written = fs::File::create(&new).and_then(|mut file| {
         file.write_all(content)?;

@@ -69,12 +69,7 @@ impl Repository {
         if self.target_of(name)? == Some(id) {
             return Ok(());
         }
-        let path = self.common_dir().join(name);
-        let full_name = FullName::try_from(name).map_err(GitError::library("name the ref"))?;
-        let message = reflog_message(reflog);
-        let edit = RefEdit::update(full_name, id, PreviousValue::Any, message);
-        self.apply_ref_edit(&self.ref_store(None), edit, &path)
-            .map(drop)
+        self.set_ref(name, id, reflog_message(reflog))
     }
 
     /// Creates the ref `name` (full), or moves it, without a reflog message.
@@ -82,9 +77,18 @@ impl Repository {
     /// # Errors
     /// [`GitError::RefLocked`], or [`GitError::Io`] if the ref cannot be written.
     pub fn create_ref(&self, name: &str, id: ObjectId) -> Result<(), GitError> {
+        self.set_ref(name, id, "")
+    }
+
+    fn set_ref(
+        &self,
+        name: &str,
+        id: ObjectId,
+        message: impl Into<gix::bstr::BString>,
+    ) -> Result<(), GitError> {
         let path = self.common_dir().join(name);
         let full_name = FullName::try_from(name).map_err(GitError::library("name the ref"))?;
-        let edit = RefEdit::update(full_name, id, PreviousValue::Any, "");
+        let edit = RefEdit::update(full_name, id, PreviousValue::Any, message);
         self.apply_ref_edit(&self.ref_store(None), edit, &path)
             .map(drop)
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::dir::{Found, OwnDir};
+use super::point::replace;
 use super::settings::SPARSE_KEYS;
 use super::settings::text::{Setting, append, parse};
 use crate::monitor::{CONFIG_NAME, may_read_own_config};
@@ -108,11 +109,4 @@ fn read(dir: &OwnDir, name: &str) -> Vec<u8> {
         Found::Good(content) => content,
         Found::Missing | Found::Invalid(_) => Vec::new(),
     }
-}
-
-fn replace(path: &Path, content: &[u8]) -> Result<(), GitError> {
-    let new_path = path.with_extension("new");
-    fs::write(&new_path, content)
-        .and_then(|()| fs::rename(&new_path, path))
-        .map_err(GitError::io("write", path))
 }

@@ -15,10 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 use gix::ObjectId;
 
 use super::dir::OwnDir;
-use super::large_files::take_large_files;
+use super::large_files::{StrangeFiles, take_large_files};
 use super::logged::unreached;
 use super::own_branch::{BRANCH, OwnBranch};
 use super::quarantine::{Quarantine, Taken};
+use super::rejected::{RejectedRef, by_name};
 use super::removal::{prunes_new_objects, remove_taken};
 use super::tips::{LogStamp, Tips, kept_label, read_tips};
 use super::transfer::{SHALLOW, Transfer, missing_reason, pack_names};
@@ -30,9 +31,6 @@ use tine_sys::pause;
 ///
 /// Each refused tip costs a few. Those that are left are refused without a check.
 const MAX_CHECKS: usize = 200;
-
-/// Shortest pause before a tip that lacked an object is retried.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Age at which git ignores the file of a `git gc`.
 const GC_FILE_AGE: Duration = Duration::from_secs(12 * 60 * 60);
@@ -68,50 +66,6 @@ pub struct TakenOver {
     memory: Memory,
 }
 
-/// A ref or file that was not taken over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RejectedRef {
-    /// Label below `git/`, or the file's path in the own git directory.
-    pub name: String,
-    /// Object that it names; `None` if its content is not valid.
-    pub id: Option<ObjectId>,
-    /// Reason, in one line.
-    pub reason: String,
-    /// Attempts that failed because an object was missing.
-    missing: Option<Missing>,
-}
-
-/// Times of the first and the last attempt that lacked an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Missing {
-    first: Instant,
-    last: Instant,
-}
-
-impl Missing {
-    /// Returns whether it is time for another attempt.
-    ///
-    /// The pauses grow, because some objects never come back.
-    fn is_due(&self) -> bool {
-        let pause = self.last.duration_since(self.first);
-        self.last.elapsed() >= pause.max(RETRY_INTERVAL)
-    }
-}
-
-impl RejectedRef {
-    fn is_due(&self) -> bool {
-        self.missing.as_ref().is_some_and(Missing::is_due)
-    }
-}
-
-/// Returns whether a tip is rejected because an object is missing.
-///
-/// A program in the main repository may have removed it for a moment.
-fn is_for_missing(reason: &str) -> bool {
-    const STARTS: [&str; 3] = ["did not receive expected object", "bad object", "missing "];
-    reason.ends_with(" is missing") || STARTS.iter().any(|start| reason.starts_with(start))
-}
-
 /// State that spares the next call work. It may be lost.
 #[derive(Debug, Clone, Default)]
 struct Memory {
@@ -122,6 +76,8 @@ struct Memory {
     packs: Vec<String>,
     /// Version of the fork's file `shallow`.
     shallow: Option<FileVersion>,
+    /// Git LFS objects with another content than their names say.
+    strange: StrangeFiles,
 }
 
 /// Version of a file: inode number, size, and time of the last change.
@@ -167,7 +123,7 @@ impl Repository {
             fork,
             own_branch,
             remove,
-            rejected_before: last.map(rejected_by_name).unwrap_or_default(),
+            rejected_before: last.map(|last| by_name(&last.rejected)).unwrap_or_default(),
             last: last.cloned().unwrap_or_default(),
             done: TakenOver::default(),
             taken: Taken::default(),
@@ -178,13 +134,6 @@ impl Repository {
         taking.run()?;
         Ok(taking.done)
     }
-}
-
-fn rejected_by_name(taken: &TakenOver) -> HashMap<String, RejectedRef> {
-    let rejected = taken.rejected.iter();
-    rejected
-        .map(|rejected| (rejected.name.clone(), rejected.clone()))
-        .collect()
 }
 
 /// Returns whether a name is a log's, and not a label.
@@ -221,7 +170,8 @@ pub(super) struct Taking<'a> {
 
 impl Taking<'_> {
     fn run(&mut self) -> Result<(), GitError> {
-        take_large_files(self.main, self.dir, self.remove)?;
+        let strange = &self.last.memory.strange;
+        self.done.memory.strange = take_large_files(self.main, self.dir, self.remove, strange)?;
         for (name, reason) in std::mem::take(&mut self.tips.invalid) {
             self.reject(name, None, reason);
         }
@@ -381,20 +331,9 @@ impl Taking<'_> {
         {
             log::info!("{}: {name} is not taken over: {reason}", self.fork);
         }
-        let missing = is_for_missing(&reason).then(|| {
-            let last = Instant::now();
-            let before = self.rejected_before.get(&name);
-            let before = before.filter(|old| old.id == id);
-            let first = before.and_then(|old| old.missing);
-            let first = first.map_or(last, |missing| missing.first);
-            Missing { first, last }
-        });
-        self.done.rejected.push(RejectedRef {
-            name,
-            id,
-            reason,
-            missing,
-        });
+        let before = self.rejected_before.get(&name);
+        let rejected = RejectedRef::new((name, id), reason, before);
+        self.done.rejected.push(rejected);
     }
 
     /// Rejects the tip again if it was rejected before.
@@ -689,7 +628,7 @@ impl Taking<'_> {
     /// Brings everything that the own git directory has once more.
     fn bring_again(&mut self) -> Result<(), GitError> {
         self.know_little();
-        let rejected = rejected_by_name(&self.done);
+        let rejected = by_name(&self.done.rejected);
         let named = self.tips.named.iter().filter(|(name, id)| {
             let rejected = rejected.get(*name);
             rejected.is_none_or(|rejected| rejected.id != Some(**id))

@@ -191,7 +191,7 @@ impl RefsStamp {
 }
 
 impl LogStamp {
-    fn of(stat: &HostStat) -> LogStamp {
+    pub(super) fn of(stat: &HostStat) -> LogStamp {
         LogStamp {
             ino: stat.ino,
             size: stat.size,

@@ -188,22 +188,18 @@ fn run(daemon: &Arc<Daemon>) {
         provide(daemon, &mut state);
         drop(state);
         let slot = daemon.slot(&name);
-        let mut next_look = None;
         match work {
             Due::Resync => slot.resync_git_dir(),
             Due::TakeOver => {
                 if let Err(failure) = take_over(daemon, &slot) {
                     log::warn!("{name}: its commits are not taken over: {failure}");
                 }
-                next_look = Some(Instant::now() + HELD_PAUSE);
             }
             Due::RestoreHeld => {
-                if let Err(error) = daemon.repository.restore_held(Some(HELD_AGE)) {
+                let repository = &daemon.repository;
+                if let Err(error) = repository.restore_held_of(name.as_str(), HELD_AGE) {
                     log::warn!("objects that forks made could not be looked at: {error}");
                 }
-                let taken_at = *slot.take_over.taken_at.lock();
-                let is_recent = taken_at.is_some_and(|at| at.elapsed() < HELD_AGE);
-                next_look = is_recent.then(|| Instant::now() + HELD_PAUSE);
             }
             Due::ProtectIndex => {
                 if let Err(failure) = protect_staged(daemon, &slot) {
@@ -211,10 +207,14 @@ fn run(daemon: &Arc<Daemon>) {
                 }
             }
         }
+        let taken_at = *slot.take_over.taken_at.lock();
+        let is_looked_after = matches!(work, Due::TakeOver | Due::RestoreHeld)
+            && taken_at.is_some_and(|at| at.elapsed() < HELD_AGE);
         state = daemon.take_over.state.lock();
         state.busy.remove(&name);
-        if let Some(next_look) = next_look {
+        if is_looked_after {
             let looking = (name, Due::RestoreHeld);
+            let next_look = Instant::now() + HELD_PAUSE;
             state.due.entry(looking).or_insert(next_look);
         }
         // Others may have left it work that is due.

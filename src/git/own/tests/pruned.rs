@@ -28,12 +28,12 @@ fn what_an_earlier_pruning_removed_comes_back() {
         let is_pack = packs(&main.dir().join(".git")) > 0;
         assert_eq!(is_pack, count > 50);
         prune_as_before(&main, &ids);
-        assert!(main.open().restore_held(None).unwrap() > 0);
-        assert_eq!(main.open().restore_held(None).unwrap(), 0);
+        assert!(main.open().restore_held().unwrap() > 0);
+        assert_eq!(main.open().restore_held().unwrap(), 0);
         fork.assert_sound();
         // What was packed does not come back as loose objects.
         fork.prune_main();
-        assert_eq!(main.open().restore_held(None).unwrap(), 0);
+        assert_eq!(main.open().restore_held().unwrap(), 0);
         fork.assert_sound();
     }
 }
@@ -47,11 +47,11 @@ fn objects_are_held_for_minutes_only() {
     fork.take_all();
     let held = main.dir().join(".git/objects/tine-held");
     let set = fs::read_dir(&held).unwrap().next().unwrap().unwrap().path();
-    main.open().restore_held(None).unwrap();
+    main.open().restore_held().unwrap();
     assert!(set.exists());
     let past = std::time::SystemTime::now() - std::time::Duration::from_secs(700);
     fs::File::open(&set).unwrap().set_modified(past).unwrap();
-    main.open().restore_held(None).unwrap();
+    main.open().restore_held().unwrap();
     assert!(!held.exists());
     fork.assert_sound();
 }
